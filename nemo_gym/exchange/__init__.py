@@ -1,0 +1,1 @@
+"""One model call in no dialect: the values that every other room speaks in."""

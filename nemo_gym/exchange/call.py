@@ -1,0 +1,68 @@
+"""One call in progress: its ids, its clock, its attempts and what has come out so far."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from .ids import uuid7
+from .increments import Increment
+from .request import ModelRequest
+
+
+class Attempt(Struct, frozen=True):
+    """One try at one replica; Unix seconds. `error` is the ModelError's kind."""
+
+    replica: str
+    started: float
+    ended: float
+    error: str | None = None
+
+
+class Prior(Struct, frozen=True):
+    """The parent call's ids, for exact continuation."""
+
+    call_id: str
+    tokens: array
+    """array('i'): prompt + completion, as they were."""
+    messages: int
+    """How many of the request's messages they cover."""
+
+
+class Call:
+    """A plain object, changed only by the way of the call and by its backend."""
+
+    def __init__(
+        self,
+        request: ModelRequest,
+        *,
+        rollout_id: str | None = None,
+        prior: Prior | None = None,
+        relay: Callable[[Increment], None] | None = None,
+    ) -> None:
+        self.id = uuid7()
+        self.request = request
+        self.rollout_id = rollout_id
+        self.prior = prior
+        self.attempts: list[Attempt] = []
+        self.increments: list[Increment] = []
+        self.received = time.time()
+        self.sent: float | None = None
+        self.first_token: float | None = None
+        self.history: str | None = None
+        """`exact` or `template`, set by a backend that renders."""
+        self.prefix_break: tuple[int, str] | None = None
+        self.logprobs_mode: str | None = None
+        self._relay = relay
+
+    def emit(self, increment: Increment) -> None:
+        """Called by a backend as output comes: relays it if the client streams, dates the first token,
+        and is what a hang-up's record holds. Never required."""
+        if self.first_token is None:
+            self.first_token = time.time()
+        self.increments.append(increment)
+        if self._relay is not None:
+            self._relay(increment)

@@ -1,0 +1,67 @@
+"""A stream is a reply in smaller parts, so there is no second vocabulary: `fold(unfold(reply))` gives its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import regex
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .parts import Part, Reasoning, Refusal, Text, merged
+from .reply import Choice, ModelReply, TokenTrace
+
+_GRAPHEME = regex.compile(r"\X")
+_PIECE = 16
+"""Graphemes in a replayed piece: a stream that looks like one, without a frame for each token."""
+
+
+class Increment(Struct, frozen=True):
+    """A piece of a part of a choice."""
+
+    part: Part
+    choice: int = 0
+    tokens: TokenTrace | None = None
+
+
+def unfold(reply: ModelReply) -> Iterator[Increment]:
+    """Pieces for a replay; cuts fall between graphemes, and between tokens where `texts` are known."""
+    for choice in reply.choices:
+        for part in choice.parts:
+            for piece in _pieces(part, choice):
+                yield Increment(piece, choice.index)
+
+
+def _pieces(part: Part, choice: Choice) -> Iterator[Part]:
+    if not isinstance(part, Text | Reasoning | Refusal) or not part.text:
+        yield part
+        return
+    texts = list(_cuts(part.text, choice))
+    last = len(texts) - 1
+    for number, text in enumerate(texts):
+        piece = replace(part, text=text)
+        if isinstance(piece, Reasoning) and number < last:
+            piece = replace(piece, payload=None)
+        yield piece
+
+
+def _cuts(text: str, choice: Choice) -> Iterator[str]:
+    if choice.tokens is not None and choice.tokens.texts is not None:
+        # The writer lays log-probs beside the text, so a part stays whole here (B6 allows it).
+        yield text
+        return
+    if text.isascii() and "\r" not in text:
+        for start in range(0, len(text), _PIECE):
+            yield text[start : start + _PIECE]
+        return
+    graphemes = _GRAPHEME.findall(text)
+    for start in range(0, len(graphemes), _PIECE):
+        yield "".join(graphemes[start : start + _PIECE])
+
+
+def fold(increments: Iterable[Increment]) -> dict[int, tuple[Part, ...]]:
+    """`fold(unfold(reply)) == {c.index: c.parts for c in reply.choices}` where no choice is empty."""
+    pieces: dict[int, list[Part]] = {}
+    for increment in increments:
+        pieces.setdefault(increment.choice, []).append(increment.part)
+    return {index: tuple(merged(parts)) for index, parts in pieces.items()}

@@ -1,0 +1,136 @@
+"""What a message is made of. Equal parts compare equal whatever wire they came from.
+
+A part never holds anything of its transport except `origin`, which is provenance: it is
+kept so that a writer of the same dialect can give back what we do not model, and it never
+makes two values differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+
+class Origin(Struct, frozen=True, eq=False):
+    """The wire object that a value was read from.
+
+    Set it to None (`msgspec.structs.replace(value, origin=None)`) whenever the meaning changes.
+    """
+
+    dialect: str
+    body: Mapping[str, Any]
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, Origin)
+
+    __hash__ = None  # type: ignore[assignment]  # bodies are dicts; digests are the keys, not hashes
+
+
+class Text(Struct, frozen=True, tag=True):
+    """`id` is the item's; two neighbours with one id are one part in two pieces."""
+
+    text: str
+    id: str = ""
+    origin: Origin | None = None
+
+
+class Reasoning(Struct, frozen=True, tag=True):
+    """`payload`: encrypted content, signature or redacted data; opaque, only its provider can read it."""
+
+    text: str
+    id: str = ""
+    payload: str | None = None
+    origin: Origin | None = None
+
+
+class Refusal(Struct, frozen=True, tag=True):
+    text: str
+    id: str = ""
+
+
+class ToolCall(Struct, frozen=True, tag=True):
+    """`arguments` is the model's own string, never re-serialised; raw input when `custom`."""
+
+    name: str
+    arguments: str
+    call_id: str = ""
+    id: str = ""
+    namespace: str | None = None
+    custom: bool = False
+    origin: Origin | None = None
+
+
+class ToolResult(Struct, frozen=True, tag=True):
+    call_id: str
+    parts: tuple[Part, ...]
+    is_error: bool = False
+    origin: Origin | None = None
+
+
+class Media(Struct, frozen=True, tag=True):
+    """`source` is a URL or a data: URL."""
+
+    kind: Literal["image", "audio", "document"]
+    source: str
+    origin: Origin | None = None
+
+
+class Other(Struct, frozen=True, tag=True):
+    """A part that only its dialect understands (web_search_call, compaction, ...).
+
+    Its body is its meaning, so it is compared.
+    """
+
+    dialect: str
+    body: Mapping[str, Any]
+
+
+Part = Text | Reasoning | Refusal | ToolCall | ToolResult | Media | Other
+
+
+class Message(Struct, frozen=True):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    parts: tuple[Part, ...]
+    origin: Origin | None = None
+
+
+def joined(first: Part, second: Part) -> Part | None:
+    """The part whose two pieces these are, or None if they are two parts.
+
+    The only merging rule there is: neighbours of one kind and one id are one part; an empty id on
+    the second piece continues the first. A tool call is always whole.
+    """
+    if type(first) is not type(second):
+        return None
+    if isinstance(first, Text | Refusal) and isinstance(second, Text | Refusal):
+        if second.id in ("", first.id):
+            return replace(first, text=first.text + second.text)
+    elif isinstance(first, Reasoning) and isinstance(second, Reasoning):
+        # A payload closes an item that has no id: what follows is a new one.
+        if (first.id and second.id == first.id) or (second.id == "" and first.payload is None):
+            payload = first.payload if second.payload is None else second.payload
+            return replace(first, text=first.text + second.text, payload=payload)
+    return None
+
+
+def merged(pieces: Iterable[Part]) -> Iterator[Part]:
+    """Neighbouring pieces joined into whole parts."""
+    held: Part | None = None
+    for piece in pieces:
+        whole = None if held is None else joined(held, piece)
+        if whole is not None:
+            held = whole
+            continue
+        if held is not None:
+            yield held
+        held = piece
+    if held is not None:
+        yield held
+
+
+def plain_text(parts: Iterable[Part]) -> str:
+    """The text of the Text parts, concatenated."""
+    return "".join(part.text for part in parts if isinstance(part, Text))

@@ -1,0 +1,80 @@
+"""Declared tools, and the one place where a called name is resolved to a declared tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .parts import Origin, ToolCall
+
+_SEPARATORS = re.compile(r"[.:/]|__")
+
+
+class Tool(Struct, frozen=True):
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    """JSON schema; None for a custom tool."""
+    namespace: str | None = None
+    kind: Literal["function", "custom", "provider"] = "function"
+    body: Mapping[str, Any] | None = None
+    """A provider tool's whole declaration: its meaning, so it is compared."""
+    origin: Origin | None = None
+
+
+ToolChoice = Literal["auto", "none", "required"] | Tool
+
+
+class Toolbox:
+    """The declared tools under the flat names that a chat backend or a parser sees."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self.tools = tuple(tools)
+        self._by_flat = {self.flat(tool): tool for tool in self.tools if tool.kind != "provider"}
+        self._by_name: dict[str, Tool | None] = {}
+        for tool in self._by_flat.values():
+            # A bare name that two namespaces share resolves to neither.
+            self._by_name[tool.name] = None if tool.name in self._by_name else tool
+
+    def flat(self, tool: Tool) -> str:
+        """A backend-safe name: letters, digits, `_`, `-`, namespace in front."""
+        return f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
+
+    def find(self, name: str) -> Tool | None:
+        """The declared tool that a called name means: exact, then without or with a qualifier."""
+        found = self._by_flat.get(name) or self._by_name.get(name)
+        if found is not None:
+            return found
+        last = _SEPARATORS.split(name)[-1]
+        return self._by_flat.get(last) or self._by_name.get(last)
+
+    def bind(self, call: ToolCall) -> ToolCall:
+        """The call as declared: namespace split out, custom input unwrapped; unknown names unchanged."""
+        tool = self.find(call.name)
+        if tool is None:
+            return call
+        custom = tool.kind == "custom"
+        arguments = call.arguments if call.custom or not custom else _custom_input(call.arguments)
+        if (tool.name, tool.namespace, custom, arguments) == (call.name, call.namespace, call.custom, call.arguments):
+            return call
+        return replace(
+            call, name=tool.name, namespace=tool.namespace, custom=custom, arguments=arguments, origin=None
+        )
+
+
+def _custom_input(arguments: str) -> str:
+    """R7: the one string of an object with exactly one string value; anything else is taken whole."""
+    try:
+        value = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError):
+        return arguments
+    if isinstance(value, dict) and len(value) == 1:
+        (only,) = value.values()
+        if isinstance(only, str):
+            return only
+    return arguments
