@@ -1,0 +1,62 @@
+"""What an HTTP failure means: which to repeat, how long to wait, and an overflow told from the rest (A5, A12)."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from ..exchange.errors import ModelError
+
+REPEATABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""A generation has no side effect, so an answer with one of these may be asked for again."""
+
+_OVERFLOW = re.compile(
+    r"maximum context length (?:is|of) \d+|context length.*exceed|prompt is too long|"
+    r"longer than the maximum model length|input is too long|maximum model length of \d+",
+    re.IGNORECASE,
+)
+
+
+def is_overflow(status: int, code: str | None, message: str) -> bool:
+    """Whether the prompt did not fit the model's context.
+
+    The structured code decides; else the provider's known wording, and then with both token numbers in it,
+    so that a 400 about max_tokens stays itself.
+    """
+    if status not in (400, 413, 422):
+        return False
+    if code == "context_length_exceeded":
+        return True
+    return bool(_OVERFLOW.search(message)) and len(re.findall(r"\d{2,}", message)) >= 2
+
+
+def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """Seconds that the backend asked to wait, from `retry-after-ms` or `Retry-After` (seconds or a date)."""
+    milliseconds = headers.get("retry-after-ms")
+    if milliseconds is not None:
+        try:
+            return max(0.0, float(milliseconds) / 1000)
+        except ValueError:
+            pass
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        at = parsedate_to_datetime(value).timestamp()
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, at - (time.time() if now is None else now))
+
+
+def pause(attempt: int, error: ModelError) -> float:
+    """Seconds before the next try: what the backend asked for, else exponential with full jitter, 30 s at most."""
+    if error.retry_after is not None:
+        return min(error.retry_after + random.uniform(0, 0.1), 60.0)
+    return random.uniform(0.05, min(30.0, 0.5 * 2**attempt))

@@ -1,0 +1,200 @@
+"""A dialect spoken to endpoints over HTTP.
+
+One pooled client; every try bounded in time, the tries bounded in number, each of them in the
+call's record. Only what the backend itself reported is passed on; a transport failure gives its type.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+from msgspec.structs import replace
+
+from ..exchange.call import Attempt, Call
+from ..exchange.errors import ModelError
+from ..exchange.reply import ModelReply
+from ..exchange.request import ModelRequest
+from ..web.client import session
+from .backend import Capabilities
+from .failures import REPEATABLE, is_overflow, pause, retry_after
+
+_PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+_PROBE_S = 60.0
+
+
+class HttpBackend:
+    """Asks one of several equal endpoints, in turn, for a reply.
+
+    Args:
+        dialect: the dialect package that the endpoints speak.
+        base_urls: each up to and including `/v1`.
+        api_key: sent as a bearer token; None sends none.
+        model: what the endpoints call the model.
+        extra_body: fields added to every request; the request's own win.
+        ask_token_ids: ask for token ids and log-probs (vLLM's `return_token_ids`); None asks once at the probe.
+        retries: further tries after the first.
+        timeout_s: for one try.
+    """
+
+    def __init__(
+        self,
+        dialect: Any,
+        base_urls: list[str],
+        *,
+        api_key: str | None,
+        model: str,
+        extra_body: Mapping[str, Any] | None = None,
+        ask_token_ids: bool | None = None,
+        retries: int = 4,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self._dialect = dialect
+        self._urls = [url.rstrip("/") for url in base_urls]
+        self._headers = {"content-type": "application/json"}
+        if api_key:
+            self._headers["authorization"] = f"Bearer {api_key}"
+        self._model = model
+        self._extra_body = dict(extra_body or {})
+        self._ask_token_ids = ask_token_ids
+        self._retries = retries
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(10.0, timeout_s))
+        self._turn = 0
+
+    async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
+        body = self._body(request)
+        first = self._next_url(call.rollout_id)
+        for number in range(self._retries + 1):
+            url = self._urls[(first + number) % len(self._urls)]
+            started = time.time()
+            try:
+                reply = await self._try(url, body)
+            except ModelError as error:
+                call.attempts.append(Attempt(url, started, time.time(), error.kind))
+                if number == self._retries or not _repeatable(error):
+                    raise
+                await asyncio.sleep(pause(number, error))
+            else:
+                call.attempts.append(Attempt(url, started, time.time()))
+                if any(c.tokens is not None and c.tokens.logprobs is not None for c in reply.choices):
+                    call.logprobs_mode = call.logprobs_mode or "raw"
+                return reply
+        raise AssertionError("unreachable")
+
+    def _body(self, request: ModelRequest) -> bytes:
+        body = self._extra_body | self._dialect.write_request(replace(request, model=self._model))
+        body.pop("stream", None)
+        body.pop("stream_options", None)
+        if self._ask_token_ids and self._dialect.name == "chat":
+            body |= {"return_token_ids": True, "logprobs": True}
+        return msgspec.json.encode(body)
+
+    def _next_url(self, rollout_id: str | None) -> int:
+        """A rollout keeps to its endpoint, where its prefix is cached."""
+        if rollout_id is not None:
+            return hash(rollout_id) % len(self._urls)
+        self._turn += 1
+        return self._turn % len(self._urls)
+
+    async def _try(self, url: str, body: bytes) -> ModelReply:
+        status, headers, data = await self._send("POST", url + _PATHS[self._dialect.name], body)
+        if status != 200:
+            raise self._failure(status, headers, data)
+        try:
+            return self._dialect.read_reply(msgspec.json.decode(data))
+        except ModelError:
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            raise ModelError(502, "backend", f"the backend's reply could not be read ({kind})") from error
+
+    async def _send(
+        self, method: str, url: str, body: bytes | None, timeout: aiohttp.ClientTimeout | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        try:
+            async with session().request(
+                method, url, data=body, headers=self._headers, timeout=timeout or self._timeout
+            ) as response:
+                return response.status, response.headers, await response.read()
+        except TimeoutError:
+            raise ModelError(504, "timeout", "the backend did not answer in time") from None
+        except aiohttp.ClientConnectorError as error:
+            raise ModelError(
+                503, "unreachable", f"the backend cannot be reached ({type(error).__name__})", retry_after=2.0
+            ) from None
+        except aiohttp.ClientError as error:
+            raise ModelError(502, "backend", f"the connection to the backend broke ({type(error).__name__})") from None
+
+    def _failure(self, status: int, headers: Mapping[str, str], data: bytes) -> ModelError:
+        error: ModelError = self._dialect.read_error(status, headers, data)
+        error.retry_after = error.retry_after if error.retry_after is not None else retry_after(headers)
+        if is_overflow(status, error.code, error.message):
+            error.code = "context_length_exceeded"
+        return error
+
+    async def probe(self) -> Capabilities:
+        """Lists the models, and asks once for one token with ids to learn whether they come."""
+        failure: ModelError | None = None
+        for url in self._urls:
+            try:
+                served = await self._list(url)
+                if self._ask_token_ids is None and self._dialect.name == "chat":
+                    self._ask_token_ids = await self._gives_ids(url)
+            except ModelError as error:
+                failure = error
+            else:
+                context = served.get("max_model_len")
+                return Capabilities(
+                    token_ids=self._ask_token_ids,
+                    logprobs=self._ask_token_ids,
+                    context=context if isinstance(context, int) else None,
+                )
+        raise failure or ModelError(503, "unreachable", "no endpoint is configured")
+
+    async def _list(self, url: str) -> Mapping[str, Any]:
+        """The served model's entry, {} where the endpoint lists none under that name."""
+        status, headers, data = await self._send("GET", url + "/models", None, aiohttp.ClientTimeout(total=10))
+        if status in (404, 405):
+            return {}
+        if status != 200:
+            raise self._failure(status, headers, data)
+        try:
+            entries = msgspec.json.decode(data)["data"]
+            return next((entry for entry in entries if entry.get("id") == self._model), {})
+        except (msgspec.DecodeError, LookupError, TypeError, AttributeError):
+            return {}
+
+    async def _gives_ids(self, url: str) -> bool:
+        body = {
+            "model": self._model,
+            "messages": [{"role": "user", "content": "Hi"}],
+            "max_tokens": 1,
+            "logprobs": True,
+            "return_token_ids": True,
+        }
+        status, headers, data = await self._send(
+            "POST", url + _PATHS["chat"], msgspec.json.encode(body), aiohttp.ClientTimeout(total=_PROBE_S)
+        )
+        if status in (400, 404, 422):
+            return False
+        if status != 200:
+            raise self._failure(status, headers, data)
+        try:
+            reply = self._dialect.read_reply(msgspec.json.decode(data))
+        except (ModelError, msgspec.DecodeError):
+            return False
+        return reply.prompt_ids is not None and all(c.tokens is not None and c.tokens.ids for c in reply.choices)
+
+    async def count(self, request: ModelRequest) -> int:
+        raise ModelError(501, "invalid", "this backend cannot count tokens")
+
+    async def close(self) -> None:
+        """The pooled client outlives its backends."""
+
+
+def _repeatable(error: ModelError) -> bool:
+    return error.status in REPEATABLE and error.code != "insufficient_quota"

@@ -1,0 +1,270 @@
+"""Routes and limits of a model server, as a plain ASGI application.
+
+Every route exists also below `/ng-rollout/<id>/`. A query string never matters to routing (A1).
+The backend starts beside the application, so that `/health` answers at once and `/ready` tells the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import time
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..capture.record import to_json
+from ..capture.writer import ShardWriter
+from ..dialects.registry import DIALECTS
+from ..exchange.errors import ModelError
+from ..lineage.tree import Lineage
+from ..web.correlation import split_rollout
+from .admission import Admission
+from .answer import Answer
+from .delivery import Delivery
+from .metrics import Metrics
+from .status import Readiness, models
+
+if TYPE_CHECKING:
+    from .server import SimpleResponsesAPIModel
+
+log = logging.getLogger("nemo_gym.model_server")
+
+INCOMPLETE = frozenset({"deadline", "agent_error", "backend_error", "capture_error", "cancelled", "unsealed"})
+
+
+class ModelApp:
+    """The ASGI application of one model server process."""
+
+    def __init__(self, server: SimpleResponsesAPIModel) -> None:
+        self.server = server
+        config = server.config
+        context = server.context
+        self.run_id = context.run_id if context is not None else "unnamed"
+        self._admin_key = context.admin_key if context is not None else ""
+        self._capture_settings = context.capture if context is not None else None
+        self.capture: ShardWriter | None = None
+        self.lineage = Lineage()
+        self.metrics = Metrics()
+        self.admission = Admission(config.max_in_flight, config.max_queue)
+        self.readiness = Readiness(server)
+        self._created = int(time.time())
+        self._starting: asyncio.Task[None] | None = None
+        self._warned_without_rollout = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+
+    # ---- life
+
+    async def _lifespan(self, receive: Any, send: Any) -> None:
+        await receive()
+        try:
+            self._open_capture()
+        except ModelError as error:
+            await send({"type": "lifespan.startup.failed", "message": error.message})
+            return
+        self._starting = asyncio.create_task(self._start())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._starting.cancel()
+        await asyncio.gather(self._starting, return_exceptions=True)
+        await self.server.stop()
+        if self.capture is not None:
+            self.capture.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _open_capture(self) -> None:
+        settings = self._capture_settings
+        if settings is None or not settings.get("enabled", True):
+            return
+        self.capture = ShardWriter(
+            settings["dir"], self.server.config.name, self.run_id, settings.get("durability", "fsync")
+        )
+
+    async def _start(self) -> None:
+        try:
+            await self.server.start()
+        except Exception as error:
+            words = error.message if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
+            log.critical("%s could not start: %s", self.server.config.name, words, exc_info=log.isEnabledFor(10))
+            self.readiness.reason = words
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        self.readiness.started = True
+
+    # ---- requests
+
+    async def _http(self, scope: Any, receive: Any, send: Any) -> None:
+        config = self.server.config
+        delivery = Delivery(receive, send, commit_s=config.stream_commit_s, keepalive_s=config.keepalive_s)
+        try:
+            await self._route(scope, receive, delivery)
+        finally:
+            delivery.end()
+
+    async def _route(self, scope: Any, receive: Any, delivery: Delivery) -> None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        method: str = scope["method"]
+        try:
+            rollout_id, path = split_rollout(scope["path"], headers)
+        except ValueError as error:
+            await self._bad_rollout(scope["path"], ModelError(400, "invalid", str(error)), receive, delivery)
+            return
+        dialect = DIALECTS.get(path)
+        if dialect is not None and method == "POST":
+            await self._call(dialect, rollout_id, headers, receive, delivery)
+        elif dialect is not None or (method, path) in _WRONG_METHOD:
+            await delivery.whole(_error(f"{path} does not take {method}"), 405, [(b"allow", b"POST")])
+        elif method in ("GET", "HEAD") and path in ("/health", "/ready", "/v1/models", "/metrics"):
+            await self._status(path, headers, delivery)
+        elif rollout_id is not None and (method, path) in (("POST", "/seal"), ("GET", "/calls")):
+            await self._rollout(path, rollout_id, scope, headers, receive, delivery)
+        else:
+            await delivery.whole(_error(f"no such route: {method} {path}"), 404)
+
+    async def _call(
+        self, dialect: Any, rollout_id: str | None, headers: dict[str, str], receive: Any, delivery: Delivery
+    ) -> None:
+        body, problem = await self._body(receive, headers)
+        problem = self._unauthorised(headers) or problem
+        answer = Answer(self, dialect, delivery, rollout_id, body)
+        if problem is not None:
+            await answer.reject(problem)
+        else:
+            await answer.run()
+        self.metrics.load(self.admission.in_flight, self.admission.queued)
+
+    async def _bad_rollout(self, path: str, error: ModelError, receive: Any, delivery: Delivery) -> None:
+        dialect = next((one for suffix, one in DIALECTS.items() if path.endswith(suffix)), None)
+        if dialect is None:
+            await delivery.whole(_error(error.message), 400)
+        else:
+            body, _ = await self._body(receive, {})
+            await Answer(self, dialect, delivery, None, body).reject(error)
+
+    async def _body(self, receive: Any, headers: dict[str, str]) -> tuple[bytes, ModelError | None]:
+        """The whole body, or what of it fits and the reason why the rest was not read."""
+        limit = self.server.config.max_body_bytes
+        too_large = ModelError(413, "too_large", f"the body is larger than {limit} bytes (max_body_bytes)")
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > limit:
+            return b"", too_large
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return b"".join(chunks), ModelError(499, "disconnected", "the client went away in mid-request")
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > limit:
+                return b"", too_large
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks), None
+
+    def _unauthorised(self, headers: dict[str, str]) -> ModelError | None:
+        keys = self.server.config.api_keys
+        if not keys:
+            return None
+        given = _key(headers)
+        if any(compare_digest(given.encode(), key.encode()) for key in keys):
+            return None
+        return ModelError(401, "auth", "no valid API key was given", code="invalid_api_key")
+
+    async def _status(self, path: str, headers: dict[str, str], delivery: Delivery) -> None:
+        if path == "/health":
+            await delivery.whole({"status": "ok"})
+        elif path == "/metrics":
+            await delivery.plain(200, b"text/plain; version=0.0.4; charset=utf-8", self.metrics.text())
+        elif not await self.readiness.ask():
+            reason = self.readiness.reason or "not ready"
+            await delivery.whole(_error(reason, "overloaded"), 503, [(b"retry-after", b"2")])
+        elif path == "/ready":
+            await delivery.whole({"status": "ready"} | _without_none(self.readiness.capabilities))
+        elif (problem := self._unauthorised(headers)) is not None:
+            await delivery.whole(_error(problem.message, "auth"), 401)
+        else:
+            name = self.server.config.served_name
+            await delivery.whole(models(name, self.readiness.capabilities, self._created))
+
+    # ---- a rollout's record
+
+    async def _rollout(
+        self, path: str, rollout_id: str, scope: Any, headers: dict[str, str], receive: Any, delivery: Delivery
+    ) -> None:
+        if not self._is_admin(scope, headers):
+            await delivery.whole(_error("the admin key is needed here", "auth"), 401)
+        elif self.capture is None:
+            await delivery.whole(_error("capture is off on this server"), 400)
+        elif path == "/calls":
+            lines = [msgspec.json.encode(to_json(record)) + b"\n" for record in self.capture.calls(rollout_id)]
+            await delivery.plain(200, b"application/x-ndjson", b"".join(lines))
+        else:
+            await self._seal(rollout_id, receive, delivery)
+
+    async def _seal(self, rollout_id: str, receive: Any, delivery: Delivery) -> None:
+        assert self.capture is not None
+        body, problem = await self._body(receive, {})
+        try:
+            stated = msgspec.json.decode(body or b"{}")
+            incomplete = stated.get("incomplete")
+        except (msgspec.DecodeError, AttributeError, UnicodeError):
+            problem, incomplete = ModelError(400, "invalid", "expected a JSON object"), None
+        if incomplete is not None and incomplete not in INCOMPLETE:
+            problem = ModelError(400, "invalid", f"incomplete: expected null or one of {', '.join(sorted(INCOMPLETE))}")
+        if problem is not None:
+            await delivery.whole(_error(problem.message), problem.status)
+            return
+        try:
+            seal = await self.capture.seal(rollout_id, incomplete)
+        except ModelError as error:
+            await delivery.whole(_error(error.message, error.kind), error.status, [(b"retry-after", b"5")])
+            return
+        self.lineage.close(rollout_id)
+        await delivery.whole(seal)
+
+    def _is_admin(self, scope: Any, headers: dict[str, str]) -> bool:
+        if self._admin_key and compare_digest(_key(headers).encode(), self._admin_key.encode()):
+            return True
+        client = scope.get("client")
+        try:
+            return client is not None and ipaddress.ip_address(client[0]).is_loopback
+        except ValueError:
+            return False
+
+    def without_rollout(self) -> None:
+        """C4: such calls are counted, and the first one warns."""
+        self.metrics.without_rollout()
+        if not self._warned_without_rollout:
+            self._warned_without_rollout = True
+            log.warning("a call named no rollout; it is recorded without one (further ones are counted, not logged)")
+
+
+_WRONG_METHOD = {("POST", path) for path in ("/health", "/ready", "/v1/models", "/metrics")}
+
+
+def _key(headers: dict[str, str]) -> str:
+    """The API key that a client gave, without the rollout that may ride in it."""
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    key = credentials.strip() if scheme.lower() == "bearer" else ""
+    key = key or headers.get("x-api-key", "") or headers.get("api-key", "")
+    if key.startswith("ng-rollout:"):
+        return key.split(":", 2)[2] if key.count(":") >= 2 else ""
+    return key
+
+
+def _error(message: str, kind: str = "invalid") -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "code": None, "param": None}}
+
+
+def _without_none(value: Any) -> dict[str, Any]:
+    fields = {} if value is None else msgspec.to_builtins(value)
+    return {name: field for name, field in fields.items() if field is not None}

@@ -1,0 +1,85 @@
+"""The model server that others subclass: say how a ModelRequest becomes a ModelReply, the rest is here.
+
+A subclass implements `generate`, or sets `self._backend` in `start`. Dialects, streams, errors,
+capture and status are the same for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr
+
+from ..backends.backend import Backend, Capabilities
+from ..config.types import BaseRunServerInstanceConfig
+from ..exchange.call import Call
+from ..exchange.errors import ModelError
+from ..exchange.reply import ModelReply
+from ..exchange.request import ModelRequest
+from ..web.service import SimpleServer
+from .app import ModelApp
+
+
+class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
+    """Keys that every model server has."""
+
+    model: str = ""
+    """The model that the backend is asked for, and that `/v1/models` lists."""
+    stream: Literal["replay"] = "replay"
+    stream_commit_s: float = Field(default=30.0, gt=0)
+    keepalive_s: float = Field(default=15.0, gt=0)
+    trainable: bool = True
+    """False for a judge: a column of its records."""
+    developer_role: Literal["auto", "developer", "system"] = "auto"
+    strict: bool = False
+    max_in_flight: int = Field(default=1024, ge=1)
+    max_queue: int = Field(default=4096, ge=0)
+    max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    timeout_s: float = Field(default=600.0, gt=0)
+    """The longest that one call may take, all its tries and its wait in the queue included."""
+    retries: int = Field(default=4, ge=0)
+    sampling_overrides: dict[str, Any] = Field(default_factory=dict)
+    """Wins over what the client asked for, so that rollouts are on-policy."""
+    api_keys: list[str] = Field(default_factory=list)
+    allow_unauthenticated: bool = False
+    """Serve addresses beyond loopback without a key."""
+
+    @property
+    def served_name(self) -> str:
+        """What clients are told that the model is called."""
+        return self.model
+
+
+class SimpleResponsesAPIModel(SimpleServer):
+    """A model server; see the module's paragraph for what a subclass does."""
+
+    config: BaseResponsesAPIModelConfig
+    _backend: Backend | None = PrivateAttr(default=None)
+
+    async def start(self) -> None:
+        """Called once before the first call; `/ready` is 503 until it returns. Raising ends the process."""
+
+    async def stop(self) -> None:
+        """Called once, after the last call."""
+        if self._backend is not None:
+            await self._backend.close()
+
+    async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
+        """One call. Cancelling it must end the work behind it. Raises ModelError."""
+        return await self._require_backend().generate(request, call)
+
+    async def probe(self) -> Capabilities:
+        """What the backend can do, asked now. Raises ModelError while it does not answer."""
+        return Capabilities() if self._backend is None else await self._backend.probe()
+
+    async def count(self, request: ModelRequest) -> int:
+        """Prompt tokens of a request."""
+        return await self._require_backend().count(request)
+
+    def setup_webserver(self) -> ModelApp:
+        return ModelApp(self)
+
+    def _require_backend(self) -> Backend:
+        if self._backend is None:
+            raise ModelError(503, "overloaded", "the backend is not ready yet", retry_after=1.0)
+        return self._backend

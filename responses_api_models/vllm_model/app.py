@@ -1,0 +1,54 @@
+"""A model server in front of any OpenAI-compatible endpoint: a vLLM started by hand, another server, a provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from nemo_gym.backends.http import HttpBackend
+from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
+from nemo_gym.dialects import chat
+
+
+class VLLMModelConfig(BaseResponsesAPIModelConfig):
+    base_url: str | list[str]
+    """Up to and including `/v1`; a list names equal endpoints."""
+    api_key: str = ""
+    model: str = Field(min_length=1)
+    return_token_ids: bool | None = None
+    """Ask for token ids and log-probs; null finds out whether the endpoint gives them."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, value: str | list[str]) -> str | list[str]:
+        urls = [value] if isinstance(value, str) else value
+        if not urls:
+            raise ValueError("expected a URL or a list of URLs, found an empty list")
+        for url in urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"expected a URL that starts with http:// or https://, found {url!r}")
+        return value
+
+
+class VLLMModel(SimpleResponsesAPIModel):
+    config: VLLMModelConfig
+
+    async def start(self) -> None:
+        config = self.config
+        urls = [config.base_url] if isinstance(config.base_url, str) else config.base_url
+        self._backend = HttpBackend(
+            chat,
+            urls,
+            api_key=config.api_key or None,
+            model=config.model,
+            extra_body=config.extra_body,
+            ask_token_ids=config.return_token_ids,
+            retries=config.retries,
+            timeout_s=config.timeout_s,
+        )
+
+
+if __name__ == "__main__":
+    VLLMModel.run_webserver()
