@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,7 +97,7 @@ class HttpBackend:
     def _next_url(self, rollout_id: str | None) -> int:
         """A rollout keeps to its endpoint, where its prefix is cached."""
         if rollout_id is not None:
-            return hash(rollout_id) % len(self._urls)
+            return zlib.crc32(rollout_id.encode()) % len(self._urls)
         self._turn += 1
         return self._turn % len(self._urls)
 
