@@ -1,0 +1,1 @@
+"""What the YAML means: composed, checked, and described by pydantic models."""

@@ -1,0 +1,37 @@
+"""Names that environments and agents import: the shape of their configuration."""
+
+from nemo_gym.config.types import (
+    ROLLOUT_PATH_PREFIX,
+    AgentServerRef,
+    AggregateMetrics,
+    AggregateMetricsRequest,
+    BaseRunServerConfig,
+    BaseRunServerInstanceConfig,
+    BaseServerConfig,
+    CaptureConfig,
+    ConfigError,
+    DatasetConfig,
+    Domain,
+    JobConfig,
+    ModelServerRef,
+    ResourcesServerRef,
+    ServerRef,
+)
+
+__all__ = [
+    "ROLLOUT_PATH_PREFIX",
+    "AgentServerRef",
+    "AggregateMetrics",
+    "AggregateMetricsRequest",
+    "BaseRunServerConfig",
+    "BaseRunServerInstanceConfig",
+    "BaseServerConfig",
+    "CaptureConfig",
+    "ConfigError",
+    "DatasetConfig",
+    "Domain",
+    "JobConfig",
+    "ModelServerRef",
+    "ResourcesServerRef",
+    "ServerRef",
+]

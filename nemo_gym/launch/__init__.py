@@ -1,0 +1,1 @@
+"""Servers up, ready, down."""

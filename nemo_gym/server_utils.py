@@ -1,0 +1,21 @@
+"""Names that environments and agents import: servers, sessions and calls between them."""
+
+from nemo_gym.config.types import ROLLOUT_PATH_PREFIX, BaseRunServerInstanceConfig, BaseServerConfig
+from nemo_gym.web.correlation import ROLLOUT_HEADER, rollout_path
+from nemo_gym.web.peers import ServerClient, get_response_json, raise_for_status, request
+from nemo_gym.web.service import SimpleServer
+from nemo_gym.web.session import SESSION_ID_KEY
+
+__all__ = [
+    "ROLLOUT_HEADER",
+    "ROLLOUT_PATH_PREFIX",
+    "SESSION_ID_KEY",
+    "BaseRunServerInstanceConfig",
+    "BaseServerConfig",
+    "ServerClient",
+    "SimpleServer",
+    "get_response_json",
+    "raise_for_status",
+    "request",
+    "rollout_path",
+]

@@ -1,0 +1,1 @@
+"""HTTP between our processes."""

@@ -1,0 +1,113 @@
+"""How one server calls another: by its name in the configuration.
+
+A peer's address is known from the start of the run. A refused connection is tried again, a few times; nothing else is,
+since a request that reached a peer may have had its effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import orjson
+from aiohttp import ClientConnectorError, ClientResponse, ClientResponseError
+
+from . import client
+
+_TRIES = 6
+_FIRST_WAIT_S = 0.1
+
+
+class ServerClient:
+    """Calls the servers of this run by name.
+
+    Args:
+        base_urls: instance name to base URL.
+        kinds: instance name to kind, where it is known.
+    """
+
+    def __init__(self, base_urls: Mapping[str, str], kinds: Mapping[str, str] | None = None) -> None:
+        self.base_urls = dict(base_urls)
+        self.kinds = dict(kinds or {})
+
+    async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
+        return await request(method, self.base_url(server_name) + url_path, **kwargs)
+
+    async def get(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:
+        return await self.request(server_name, url_path, "GET", **kwargs)
+
+    async def post(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:
+        return await self.request(server_name, url_path, "POST", **kwargs)
+
+    def base_url(self, server_name: str) -> str:
+        url = self.base_urls.get(server_name)
+        if url is None:
+            near = get_close_matches(server_name, self.base_urls, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(self.base_urls)) or 'none'}"
+            raise ValueError(f"no server of this run is named {server_name!r}: {hint}")
+        return url.rstrip("/")
+
+    @property
+    def global_config_dict(self) -> dict[str, Any]:
+        """The run's servers in the three levels of a configuration, with their addresses only."""
+        described = {}
+        for name, url in self.base_urls.items():
+            host, _, port = url.rstrip("/").rpartition("://")[2].rpartition(":")
+            address = _Attributes(host=host, port=int(port) if port.isdigit() else port)
+            described[name] = {self.kinds.get(name, "resources_servers"): {name: address}}
+        return described
+
+    def _build_server_base_url(self, server_config: Mapping[str, Any]) -> str:
+        return f"http://{server_config['host']}:{server_config['port']}"
+
+
+class _Attributes(dict):
+    """A dict whose keys are attributes too, as an OmegaConf node's are."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+async def request(method: str, url: str, **kwargs: Any) -> ClientResponse:
+    """One request by the pooled client; `json` may be a plain value or a pydantic object."""
+    if (body := kwargs.pop("json", None)) is not None:
+        kwargs["data"] = client.dumps(body)
+        kwargs["headers"] = {"Content-Type": "application/json", **(kwargs.get("headers") or {})}
+    wait = _FIRST_WAIT_S
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return await client.session().request(method, url, **kwargs)
+        except ClientConnectorError as error:
+            if attempt == _TRIES or not isinstance(error.os_error, ConnectionRefusedError):
+                raise
+        await asyncio.sleep(wait)
+        wait *= 2
+    raise AssertionError("unreachable")
+
+
+async def get_response_json(response: ClientResponse) -> Any:
+    """The body as JSON, exact for integers of any size."""
+    body = await response.read()
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        import json
+
+        return json.loads(body)
+
+
+async def raise_for_status(response: ClientResponse, content: bytes | None = None) -> None:
+    """Raise a ClientResponseError that carries the answer's body as `response_content`."""
+    if response.ok:
+        return
+    content = await response.read() if content is None else content
+    error = ClientResponseError(
+        response.request_info, (), status=response.status, message=response.reason or "", headers=response.headers
+    )
+    error.response_content = content  # type: ignore[attr-defined]
+    raise error

@@ -1,0 +1,173 @@
+"""What all three kinds of server share: how one is made from what the launcher hands over, and served.
+
+The launcher writes one JSON document to the server's standard input and leaves it a listening socket. Nothing secret
+is in argv or in the environment. `setup_webserver` gives the ASGI app; all else is the same for every server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from aiohttp import ClientResponseError
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+
+from nemo_gym.config.types import BaseRunServerInstanceConfig
+
+from . import client
+from .hangup import CancelOnHangUp
+from .peers import ServerClient
+from .serve import serve
+from .session import add_sessions
+
+LISTEN_FD = "NG_LISTEN_FD"
+_OPEN_FILES = 65535
+
+logger = logging.getLogger("nemo_gym")
+
+
+class ServerContext(msgspec.Struct, frozen=True):
+    """What the launcher tells one server. `settings` hold secrets: never logged, never in a repr."""
+
+    name: str
+    kind: str
+    implementation: str
+    settings: dict[str, Any]
+    servers: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    run_id: str = ""
+    session_secret: str = ""
+    capture: dict[str, Any] | None = None
+    admin_key: str = ""
+
+    def __repr__(self) -> str:
+        return f"ServerContext({self.kind} {self.name!r}, run {self.run_id!r})"
+
+
+_context: ServerContext | None = None
+
+
+def context() -> ServerContext | None:
+    """What this process was told by the launcher; None outside of a server."""
+    return _context
+
+
+class SimpleServer(BaseModel):
+    """A server with routes. Subclasses name their own config class in `config`."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    config: BaseRunServerInstanceConfig
+    server_client: ServerClient
+
+    @property
+    def context(self) -> ServerContext | None:
+        return _context
+
+    def setup_webserver(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no setup_webserver")
+
+    def get_session_middleware_key(self) -> str:
+        return f"{type(self).__name__}___{self.config.name}"
+
+    def setup_session_middleware(self, app: FastAPI) -> None:
+        """Sessions by cookie, signed with the secret of this run."""
+        secret = _context.session_secret if _context else None
+        add_sessions(app, self.get_session_middleware_key(), secret)
+
+    def setup_exception_middleware(self, app: FastAPI) -> None:
+        """A failure in a route is logged whole and answered with a body that says what kind it was."""
+        app.add_exception_handler(ClientResponseError, _peer_failed)
+        app.add_exception_handler(Exception, _failed)
+
+    @classmethod
+    def config_class(cls) -> type[BaseRunServerInstanceConfig]:
+        found = cls.model_fields["config"].annotation
+        assert isinstance(found, type)
+        return found
+
+    @classmethod
+    def run_webserver(cls) -> None:
+        """Read the context, build the server, serve it until SIGTERM."""
+        global _context
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        if LISTEN_FD not in os.environ:
+            sys.exit(f"{cls.__name__} is started by ng_run, which hands it a socket and its settings")
+        sock = socket.socket(fileno=int(os.environ.pop(LISTEN_FD)))
+        sock.set_inheritable(False)
+        _context = msgspec.json.decode(sys.stdin.buffer.read(), type=ServerContext)
+        app = cls.from_context(_context).asgi()
+        _raise_file_limit()
+        serve(app, sock)
+
+    @classmethod
+    def from_context(cls, told: ServerContext) -> SimpleServer:
+        """The server as it was told to be; a config that does not fit ends the process with words."""
+        try:
+            config = cls.config_class().model_validate({**told.settings, "name": told.name})
+        except ValidationError as error:
+            faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+            sys.exit(f"{told.name}: " + "; ".join(faults))
+        return cls(config=config, server_client=ServerClient(told.servers, told.kinds))
+
+    def asgi(self) -> Any:
+        """The app as it is served: `setup_webserver`'s, and what every FastAPI one gets besides."""
+        app = self.setup_webserver()
+        if isinstance(app, FastAPI):
+            _add_liveness(app)
+            self.setup_exception_middleware(app)
+            _close_client_at_end(app)
+            app.add_middleware(CancelOnHangUp)
+        return app
+
+
+def _add_liveness(app: FastAPI) -> None:
+    async def alive() -> dict[str, str]:
+        return {"status": "ok"}
+
+    known = {getattr(route, "path", None) for route in app.routes}
+    for path in ("/health", "/healthz", "/livez", "/readyz", "/"):
+        if path not in known:
+            app.get(path, include_in_schema=False)(alive)
+
+
+def _close_client_at_end(app: FastAPI) -> None:
+    inner = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
+        async with inner(app) as state:
+            try:
+                yield state
+            finally:
+                await client.close()
+
+    app.router.lifespan_context = lifespan
+
+
+async def _peer_failed(request: Request, error: Exception) -> JSONResponse:
+    body = getattr(error, "response_content", b"")[:4096].decode("utf-8", "replace")
+    status = getattr(error, "status", 500)
+    logger.error("%s: a peer answered %s: %s", request.url.path, status, body)
+    return JSONResponse(f"a server that {request.url.path} calls answered {status}: {body}", status_code=500)
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse(repr(error), status_code=500)  # a model that called the tool reads it; uvicorn logs the rest
+
+
+def _raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
