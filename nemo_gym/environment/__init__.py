@@ -1,0 +1,1 @@
+"""Tools and verifiers: the servers of kind `resources_servers`."""

@@ -1,0 +1,1 @@
+"""Eval jobs: rows in, rollouts and figures out."""
