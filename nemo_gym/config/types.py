@@ -1,7 +1,7 @@
 """The shape of a configuration, as pydantic models.
 
-Strangers write configurations, so this is where they are checked: unknown keys are refused, and every message is about a
-key that the writer can see. `host` and `port` have defaults, since the launcher chooses what is not said.
+Strangers write configurations, so this is where they are checked: unknown keys are refused, and every message is about
+a key that the writer can see. `host` and `port` have defaults, since the launcher chooses what is not said.
 """
 
 from __future__ import annotations

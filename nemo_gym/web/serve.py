@@ -78,7 +78,7 @@ class BackgroundServer:
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]))
-        while not self._server.started and not self._task.done():
+        while not self._server.started and not self._task.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
 
     async def stop(self) -> None:

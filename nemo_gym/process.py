@@ -1,0 +1,137 @@
+"""A child process and its whole tree: started, read from, ended, never orphaned.
+
+Each child runs under a keeper (keeper.py), which ends the tree when this process asks, and as well when this process is
+gone without asking. What the child is told goes through an unnamed memory file to its standard input, so secrets are
+neither in argv, nor in the environment, nor on a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+_KEEPER = str(Path(__file__).with_name("keeper.py"))
+_DEFAULT_GRACE_S = 5.0
+_MARGIN_S = 5.0  # what the keeper may need after the grace, to kill and to reap
+_TAIL_BYTES = 64 * 1024
+
+
+class Child:
+    """One running command; made by `Child.start`, from the main thread."""
+
+    def __init__(self, keeper: subprocess.Popen[bytes], pipe: int, log_path: Path, log_start: int) -> None:
+        self._keeper = keeper
+        self._pipe: int | None = pipe
+        self.log_path = log_path
+        self._log_start = log_start
+
+    @classmethod
+    def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        pass_fds: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
+        log_path: str | Path = os.devnull,
+        cwd: str | Path | None = None,
+        grace_s: float = _DEFAULT_GRACE_S,
+    ) -> Child:
+        """Start a command under a keeper; its output is appended to `log_path`.
+
+        Args:
+            stdin: all that the command will read from its standard input.
+            pass_fds: descriptors that the command inherits, under the same numbers.
+            grace_s: how long a SIGTERM to the keeper gives the command.
+        """
+        log_path = Path(log_path)
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        watched, held = os.pipe()
+        try:
+            with open(log_path, "ab") as log, _readable(stdin) as document:
+                log_start = log.tell()
+                keeper = subprocess.Popen(
+                    [sys.executable, "-I", "-S", _KEEPER, str(watched), str(grace_s), *map(str, argv)],
+                    stdin=document,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(watched, *pass_fds),
+                    env=None if env is None else dict(env),
+                    cwd=cwd,
+                    start_new_session=True,  # a Ctrl-C in the terminal is the launcher's to handle
+                )
+        except BaseException:
+            os.close(held)
+            raise
+        finally:
+            os.close(watched)
+        return cls(keeper, held, log_path, log_start)
+
+    @property
+    def pid(self) -> int:
+        """The keeper's pid."""
+        return self._keeper.pid
+
+    def poll(self) -> int | None:
+        """None while the tree lives; then the command's exit status, 128 + n when signal n ended it."""
+        return self._keeper.poll()
+
+    def last_words(self, lines: int = 20) -> str:
+        """The end of what the command has said since it started."""
+        try:
+            with open(self.log_path, "rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, end - _TAIL_BYTES))
+                text = log.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return "\n".join(text.rstrip().splitlines()[-lines:])
+
+    def ask_to_stop(self, grace_s: float = _DEFAULT_GRACE_S) -> None:
+        """SIGTERM to the command; whatever is left of its tree after the grace is killed. Returns at once."""
+        if self._pipe is not None and self._keeper.poll() is None:
+            with contextlib.suppress(OSError):
+                os.write(self._pipe, f"stop {grace_s}\n".encode())
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the tree's end; the status, or None when it has not come by then."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(timeout_s)
+        status = self._keeper.poll()
+        if status is not None:
+            self._release()
+        return status
+
+    def stop(self, grace_s: float = _DEFAULT_GRACE_S) -> int | None:
+        """End the tree and wait until it is gone."""
+        until = time.monotonic() + grace_s + _MARGIN_S
+        self.ask_to_stop(grace_s)
+        status = self.wait(until - time.monotonic())
+        if status is None:
+            self._release()  # end of file: the keeper gives up all patience
+            status = self.wait(_MARGIN_S)
+        return status
+
+    def _release(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+def _readable(content: bytes) -> BinaryIO:
+    """An open file without a name that holds `content`, at its start."""
+    if hasattr(os, "memfd_create"):
+        file: BinaryIO = os.fdopen(os.memfd_create("stdin"), "w+b")
+    else:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    file.write(content)
+    file.flush()
+    file.seek(0)
+    return file
