@@ -73,7 +73,7 @@ class HttpBackend:
             url = self._urls[(first + number) % len(self._urls)]
             started = time.time()
             try:
-                reply = await self._try(url, body)
+                reply = await self._try(url, body, call)
             except ModelError as error:
                 call.attempts.append(Attempt(url, started, time.time(), error.kind))
                 if number == self._retries or not _repeatable(error):
@@ -101,8 +101,9 @@ class HttpBackend:
         self._turn += 1
         return self._turn % len(self._urls)
 
-    async def _try(self, url: str, body: bytes) -> ModelReply:
+    async def _try(self, url: str, body: bytes, call: Call) -> ModelReply:
         status, headers, data = await self._send("POST", url + _PATHS[self._dialect.name], body)
+        call.raw = data
         if status != 200:
             raise self._failure(status, headers, data)
         try:

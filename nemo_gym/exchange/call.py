@@ -56,6 +56,9 @@ class Call:
         """`exact` or `template`, set by a backend that renders."""
         self.prefix_break: tuple[int, str] | None = None
         self.logprobs_mode: str | None = None
+        """`processed`: of the distribution sampled from; `raw`: before temperature and truncation."""
+        self.raw: bytes | None = None
+        """The backend's last answer as received; recorded when `capture.raw` says so."""
         self._relay = relay
 
     def emit(self, increment: Increment) -> None:

@@ -62,9 +62,7 @@ class Toolbox:
         arguments = call.arguments if call.custom or not custom else _custom_input(call.arguments)
         if (tool.name, tool.namespace, custom, arguments) == (call.name, call.namespace, call.custom, call.arguments):
             return call
-        return replace(
-            call, name=tool.name, namespace=tool.namespace, custom=custom, arguments=arguments, origin=None
-        )
+        return replace(call, name=tool.name, namespace=tool.namespace, custom=custom, arguments=arguments, origin=None)
 
 
 def _custom_input(arguments: str) -> str:

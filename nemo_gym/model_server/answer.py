@@ -78,9 +78,7 @@ class Answer:
         self.call = Call(request, rollout_id=self.rollout_id, prior=prior)
         self.call.received = self.received
         config = self.app.server.config
-        self.sent = adapt(
-            request, config.sampling_overrides, developer_as_system=self.app.server.developer_as_system
-        )
+        self.sent = adapt(request, config.sampling_overrides, developer_as_system=self.app.server.developer_as_system)
         generating = asyncio.ensure_future(self._generate(self.sent, self.call))
         try:
             reply = await self.delivery.wait(generating, self._opening)
@@ -214,8 +212,14 @@ class Answer:
             history=call.history,  # type: ignore[arg-type]
             prefix_break=call.prefix_break,
             logprobs_mode=call.logprobs_mode,  # type: ignore[arg-type]
-            raw=self.body if self.request is None else None,
+            raw=self._raw(status),
         )
+
+    def _raw(self, status: str) -> bytes | None:
+        if self.request is None:
+            return self.body
+        kept = self.app.raw == "all" or (self.app.raw == "errors" and status != "answered")
+        return self.call.raw if kept and self.call is not None else None
 
     def _count(self, status: str, kind: str, reply: ModelReply | None) -> None:
         now = time.time()

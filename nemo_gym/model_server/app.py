@@ -22,7 +22,8 @@ from ..capture.writer import ShardWriter
 from ..dialects.registry import DIALECTS
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
-from ..web.correlation import split_rollout
+from ..web.correlation import api_key, split_rollout
+from ..web.service import ServerContext
 from .admission import Admission
 from .answer import Answer
 from .delivery import Delivery
@@ -32,6 +33,8 @@ from .status import Readiness, models
 if TYPE_CHECKING:
     from .server import SimpleResponsesAPIModel
 
+Headers = list[tuple[bytes, bytes]]
+
 log = logging.getLogger("nemo_gym.model_server")
 
 INCOMPLETE = frozenset({"deadline", "agent_error", "backend_error", "capture_error", "cancelled", "unsealed"})
@@ -40,13 +43,13 @@ INCOMPLETE = frozenset({"deadline", "agent_error", "backend_error", "capture_err
 class ModelApp:
     """The ASGI application of one model server process."""
 
-    def __init__(self, server: SimpleResponsesAPIModel) -> None:
+    def __init__(self, server: SimpleResponsesAPIModel, context: ServerContext | None = None) -> None:
         self.server = server
         config = server.config
-        context = server.context
-        self.run_id = context.run_id if context is not None else "unnamed"
+        self.run_id = context.run_id if context is not None else ""
         self._admin_key = context.admin_key if context is not None else ""
-        self._capture_settings = context.capture if context is not None else None
+        self._capture_settings = (context.capture if context is not None else None) or {"enabled": False}
+        self.raw = self._capture_settings.get("raw", "off")
         self.capture: ShardWriter | None = None
         self.lineage = Lineage()
         self.metrics = Metrics()
@@ -83,7 +86,7 @@ class ModelApp:
 
     def _open_capture(self) -> None:
         settings = self._capture_settings
-        if settings is None or not settings.get("enabled", True):
+        if not settings.get("enabled", True):
             return
         self.capture = ShardWriter(
             settings["dir"], self.server.config.name, self.run_id, settings.get("durability", "fsync")
@@ -111,7 +114,7 @@ class ModelApp:
             delivery.end()
 
     async def _route(self, scope: Any, receive: Any, delivery: Delivery) -> None:
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers: Headers = scope["headers"]
         method: str = scope["method"]
         try:
             rollout_id, path = split_rollout(scope["path"], headers)
@@ -131,7 +134,7 @@ class ModelApp:
             await delivery.whole(_error(f"no such route: {method} {path}"), 404)
 
     async def _call(
-        self, dialect: Any, rollout_id: str | None, headers: dict[str, str], receive: Any, delivery: Delivery
+        self, dialect: Any, rollout_id: str | None, headers: Headers, receive: Any, delivery: Delivery
     ) -> None:
         body, problem = await self._body(receive, headers)
         problem = self._unauthorised(headers) or problem
@@ -147,14 +150,14 @@ class ModelApp:
         if dialect is None:
             await delivery.whole(_error(error.message), 400)
         else:
-            body, _ = await self._body(receive, {})
+            body, _ = await self._body(receive, [])
             await Answer(self, dialect, delivery, None, body).reject(error)
 
-    async def _body(self, receive: Any, headers: dict[str, str]) -> tuple[bytes, ModelError | None]:
+    async def _body(self, receive: Any, headers: Headers) -> tuple[bytes, ModelError | None]:
         """The whole body, or what of it fits and the reason why the rest was not read."""
         limit = self.server.config.max_body_bytes
         too_large = ModelError(413, "too_large", f"the body is larger than {limit} bytes (max_body_bytes)")
-        length = headers.get("content-length", "")
+        length = next((value for name, value in headers if name == b"content-length"), b"")
         if length.isdigit() and int(length) > limit:
             return b"", too_large
         chunks: list[bytes] = []
@@ -170,16 +173,16 @@ class ModelApp:
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks), None
 
-    def _unauthorised(self, headers: dict[str, str]) -> ModelError | None:
+    def _unauthorised(self, headers: Headers) -> ModelError | None:
         keys = self.server.config.api_keys
         if not keys:
             return None
-        given = _key(headers)
+        given = api_key(headers) or ""
         if any(compare_digest(given.encode(), key.encode()) for key in keys):
             return None
         return ModelError(401, "auth", "no valid API key was given", code="invalid_api_key")
 
-    async def _status(self, path: str, headers: dict[str, str], delivery: Delivery) -> None:
+    async def _status(self, path: str, headers: Headers, delivery: Delivery) -> None:
         if path == "/health":
             await delivery.whole({"status": "ok"})
         elif path == "/metrics":
@@ -198,7 +201,7 @@ class ModelApp:
     # ---- a rollout's record
 
     async def _rollout(
-        self, path: str, rollout_id: str, scope: Any, headers: dict[str, str], receive: Any, delivery: Delivery
+        self, path: str, rollout_id: str, scope: Any, headers: Headers, receive: Any, delivery: Delivery
     ) -> None:
         if not self._is_admin(scope, headers):
             await delivery.whole(_error("the admin key is needed here", "auth"), 401)
@@ -212,7 +215,7 @@ class ModelApp:
 
     async def _seal(self, rollout_id: str, receive: Any, delivery: Delivery) -> None:
         assert self.capture is not None
-        body, problem = await self._body(receive, {})
+        body, problem = await self._body(receive, [])
         try:
             stated = msgspec.json.decode(body or b"{}")
             incomplete = stated.get("incomplete")
@@ -231,8 +234,8 @@ class ModelApp:
         self.lineage.close(rollout_id)
         await delivery.whole(seal)
 
-    def _is_admin(self, scope: Any, headers: dict[str, str]) -> bool:
-        if self._admin_key and compare_digest(_key(headers).encode(), self._admin_key.encode()):
+    def _is_admin(self, scope: Any, headers: Headers) -> bool:
+        if self._admin_key and compare_digest((api_key(headers) or "").encode(), self._admin_key.encode()):
             return True
         client = scope.get("client")
         try:
@@ -249,16 +252,6 @@ class ModelApp:
 
 
 _WRONG_METHOD = {("POST", path) for path in ("/health", "/ready", "/v1/models", "/metrics")}
-
-
-def _key(headers: dict[str, str]) -> str:
-    """The API key that a client gave, without the rollout that may ride in it."""
-    scheme, _, credentials = headers.get("authorization", "").partition(" ")
-    key = credentials.strip() if scheme.lower() == "bearer" else ""
-    key = key or headers.get("x-api-key", "") or headers.get("api-key", "")
-    if key.startswith("ng-rollout:"):
-        return key.split(":", 2)[2] if key.count(":") >= 2 else ""
-    return key
 
 
 def _error(message: str, kind: str = "invalid") -> dict[str, Any]:

@@ -77,7 +77,7 @@ class SimpleResponsesAPIModel(SimpleServer):
         return await self._require_backend().count(request)
 
     def setup_webserver(self) -> ModelApp:
-        return ModelApp(self)
+        return ModelApp(self, self.context)
 
     def _require_backend(self) -> Backend:
         if self._backend is None:

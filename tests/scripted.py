@@ -1,0 +1,134 @@
+"""The scripted backend: an HTTP endpoint on loopback that answers as a test tells it to.
+
+It speaks raw HTTP/1.1 over a socket, so that it can do what no framework lets a test do: stop in the
+middle of a byte sequence, answer garbage, say nothing. Every request that came is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+class Request(Struct):
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class Answer(Struct):
+    """What one request gets.
+
+    `delay`: seconds before the first byte. `cut`: close the connection after so many bytes of the body.
+    `hang`: never answer.
+    """
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    delay: float = 0.0
+    cut: int | None = None
+    hang: bool = False
+
+    def data(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else msgspec.json.encode(self.body)
+
+
+def chat_reply(content: str | None = "Hello!", **changes: Any) -> dict[str, Any]:
+    """A Chat Completions reply as a server gives it; `message` updates the message, the rest the reply."""
+    message = {"role": "assistant", "content": content} | changes.pop("message", {})
+    finish = changes.pop("finish_reason", "tool_calls" if message.get("tool_calls") else "stop")
+    choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None} | changes.pop("choice", {})
+    return {
+        "id": "chatcmpl-scripted",
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": "scripted-model",
+        "choices": [choice],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14},
+    } | changes
+
+
+def tool_call(name: str, arguments: str, call_id: str = "call_1") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+Script = Callable[[Request], Answer]
+
+
+class ScriptedBackend:
+    """`answers` are given in order, the last one again and again; or a function of the request decides."""
+
+    def __init__(self, answers: Iterable[Answer] | Script) -> None:
+        self._decide = answers if callable(answers) else self._in_order(list(answers))
+        self.requests: list[Request] = []
+        self.hung_up = 0
+        self.url = ""
+
+    @property
+    def calls(self) -> list[Request]:
+        """The requests that asked for a generation."""
+        return [request for request in self.requests if request.method == "POST"]
+
+    def _in_order(self, answers: list[Answer]) -> Script:
+        def decide(request: Request) -> Answer:
+            if request.method == "GET":
+                return Answer({"object": "list", "data": [{"id": "scripted-model", "object": "model"}]})
+            return answers[min(len(self.calls), len(answers)) - 1]
+
+        return decide
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while (request := await self._read(reader)) is not None:
+                self.requests.append(request)
+                if not await self._answer(self._decide(request), reader, writer):
+                    break
+        writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> Request | None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        except asyncio.IncompleteReadError:
+            return None
+        method, path, _ = head[0].split(" ", 2)
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        return Request(method, path, headers, body)
+
+    async def _answer(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        if answer.hang or answer.delay:
+            gone = asyncio.ensure_future(reader.read(1))
+            done, _ = await asyncio.wait({gone}, timeout=None if answer.hang else answer.delay)
+            if done:
+                self.hung_up += 1
+                return False
+            gone.cancel()
+        data = answer.data()
+        headers = {"content-type": "application/json", "content-length": str(len(data))} | dict(answer.headers)
+        lines = [f"HTTP/1.1 {answer.status} X", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        writer.write("\r\n".join(lines).encode("latin-1") + data[: answer.cut])
+        await writer.drain()
+        return answer.cut is None
+
+
+@contextlib.asynccontextmanager
+async def scripted(answers: Iterable[Answer] | Script) -> AsyncIterator[ScriptedBackend]:
+    """A scripted backend that listens; `url` ends in `/v1`."""
+    backend = ScriptedBackend(answers)
+    server = await asyncio.start_server(backend.handle, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    backend.url = f"http://127.0.0.1:{port}/v1"
+    try:
+        yield backend
+    finally:
+        server.close()
