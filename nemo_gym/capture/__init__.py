@@ -1,0 +1,1 @@
+"""What was answered, durable and readable."""

@@ -1,0 +1,1 @@
+"""Which call continues which, found when the call comes in."""
