@@ -115,11 +115,11 @@ class HttpBackend:
             raise ModelError(502, "backend", f"the backend's reply could not be read ({kind})") from error
 
     async def _send(
-        self, method: str, url: str, body: bytes | None, timeout: aiohttp.ClientTimeout | None = None
+        self, method: str, url: str, body: bytes | None, limits: aiohttp.ClientTimeout | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
         try:
             async with session().request(
-                method, url, data=body, headers=self._headers, timeout=timeout or self._timeout
+                method, url, data=body, headers=self._headers, timeout=limits or self._timeout
             ) as response:
                 return response.status, response.headers, await response.read()
         except TimeoutError:

@@ -105,15 +105,18 @@ def joined(first: Part, second: Part) -> Part | None:
     """
     if type(first) is not type(second):
         return None
-    if isinstance(first, Text | Refusal) and isinstance(second, Text | Refusal):
-        if second.id in ("", first.id):
-            return replace(first, text=first.text + second.text)
-    elif isinstance(first, Reasoning) and isinstance(second, Reasoning):
-        # A payload closes an item that has no id: what follows is a new one.
-        if (first.id and second.id == first.id) or (second.id == "" and first.payload is None):
-            payload = first.payload if second.payload is None else second.payload
-            return replace(first, text=first.text + second.text, payload=payload)
+    if isinstance(first, Text | Refusal) and isinstance(second, Text | Refusal) and second.id in ("", first.id):
+        return replace(first, text=first.text + second.text)
+    if isinstance(first, Reasoning) and isinstance(second, Reasoning) and _continues(first, second):
+        payload = first.payload if second.payload is None else second.payload
+        return replace(first, text=first.text + second.text, payload=payload)
     return None
+
+
+def _continues(first: Reasoning, second: Reasoning) -> bool:
+    if first.id and second.id == first.id:
+        return True
+    return second.id == "" and first.payload is None  # a payload closes an item that has no id
 
 
 def merged(pieces: Iterable[Part]) -> Iterator[Part]:
