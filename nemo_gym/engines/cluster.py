@@ -1,0 +1,57 @@
+"""The Ray that replicas live in: one of this process's own, on loopback and ended with it, or one that is joined.
+
+`ray` is imported only here and below, after the environment that it reads at import is set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+_STORE_BYTES = 128 * 1024 * 1024
+"""Replies are returned in line; weights go by path."""
+_INIT_S = 120.0
+_SHUTDOWN_S = 15.0
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+_LOCAL_ENVIRONMENT = {
+    # Without it Ray's own servers listen on every interface.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+
+
+async def connect(address: str, cpus: int) -> None:
+    """Joins the Ray at `address` (`auto` or host:port), or with `local` starts one.
+
+    Args:
+        cpus: what a local Ray must say it has; a laptop's two cores hold any number of idle replicas.
+    """
+    environment = _ENVIRONMENT if address != "local" else _ENVIRONMENT | _LOCAL_ENVIRONMENT
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+    # In a thread: it takes seconds, and on the main thread Ray would take over SIGTERM.
+    await asyncio.wait_for(asyncio.to_thread(_init, address, cpus), _INIT_S)
+
+
+def _init(address: str, cpus: int) -> None:
+    import ray
+
+    options: dict[str, Any] = {"address": address, "logging_level": "WARNING", "log_to_driver": True}
+    if address == "local":
+        options |= {
+            "include_dashboard": False,
+            "object_store_memory": _STORE_BYTES,
+            "num_cpus": max(cpus, os.cpu_count() or 1),
+        }
+    ray.init(**options)
+
+
+async def disconnect() -> None:
+    """Ends a Ray of our own, leaves one that was joined."""
+    import ray
+
+    await asyncio.wait_for(asyncio.to_thread(ray.shutdown), _SHUTDOWN_S)

@@ -1,0 +1,76 @@
+"""What an engine is: it takes token ids and gives token ids, and knows nothing of messages, text formats or HTTP.
+
+Importable without Ray or vLLM. Ids and log-probs are `array.array`s, never lists of Python numbers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ..exchange.call import Attempt
+from ..exchange.reply import Finish, TokenTrace
+from ..exchange.request import Sampling
+
+
+class EngineRequest(Struct, frozen=True):
+    prompt_ids: array
+    """array('i')"""
+    sampling: Sampling
+    schema: Mapping[str, Any] | None = None
+    """Guided output; {} = any JSON object."""
+    affinity: str | None = None
+    """Rollout id: routing, and so the prefix cache."""
+    handoff: Mapping[str, Any] | None = None
+    """KV transfer; never leaves the deployment."""
+
+
+class EngineOutput(Struct, frozen=True):
+    index: int
+    tokens: TokenTrace
+    text: str
+    """Everything that was generated, special tokens too, but for the token or string that ended it."""
+    finish: Finish
+    stop_sequence: str | None = None
+
+
+class EngineReply(Struct, frozen=True):
+    outputs: tuple[EngineOutput, ...]
+    cached: int | None = None
+    handoff: Mapping[str, Any] | None = None
+
+
+class Engine(Protocol):
+    """Cancelling the task of `generate` ends the work behind it. Raises only ModelError."""
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of prompt and completion together; None while it is not known."""
+        ...
+
+    async def generate(
+        self,
+        request: EngineRequest,
+        on_output: Callable[[EngineOutput], None] | None = None,
+        on_attempt: Callable[[Attempt], None] | None = None,
+    ) -> EngineReply:
+        """One whole answer. `on_output` gets the outputs as they come, where the engine streams; `on_attempt`
+        gets each try as it ends."""
+        ...
+
+    async def load(self, source: str | Any, version: int) -> None:
+        """Weights; tokens sampled after it returns bear `version`."""
+        ...
+
+    async def pause(self, abort: bool) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def check(self) -> int:
+        """One real token; the policy version it bears."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,34 @@
+"""Where a replica's workers sit: tensor-parallel x pipeline-parallel bundles as one Ray placement group.
+
+A replica of one worker is one bundle. One of several GPUs has a bundle for each, and vLLM's own Ray
+executor puts its workers into the group that the actor is in. Without GPUs vLLM forks its workers on
+one machine, so one bundle holds them all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Placement(Struct, frozen=True):
+    bundles: tuple[dict[str, float], ...]
+    strategy: str
+    actor_gpus: float
+    """Of the first bundle; 0 when the GPUs belong to workers of vLLM's Ray executor."""
+    engine_args: dict[str, Any]
+    """What vLLM must be told so that it keeps to this."""
+
+
+def placement(tensor_parallel: int, pipeline_parallel: int, gpus_per_worker: float) -> Placement:
+    """The bundles of one replica."""
+    workers = tensor_parallel * pipeline_parallel
+    sizes = {"tensor_parallel_size": tensor_parallel, "pipeline_parallel_size": pipeline_parallel}
+    if gpus_per_worker == 0:
+        return Placement(({"CPU": float(workers)},), "STRICT_PACK", 0.0, sizes)
+    bundle = {"CPU": 1.0, "GPU": gpus_per_worker}
+    if workers == 1:
+        return Placement((bundle,), "STRICT_PACK", gpus_per_worker, sizes)
+    # Tensor-parallel workers talk at every layer; Ray packs them onto one machine where it can.
+    return Placement((bundle,) * workers, "PACK", 0.0, sizes | {"distributed_executor_backend": "ray"})
