@@ -1,0 +1,84 @@
+"""A YAML file as plain values, and the line on which each key was written.
+
+Numbers such as `1e-4` are numbers, dates stay text, and a key that is written twice is a fault and not a riddle.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+Path_ = tuple[str, ...]
+
+
+class Unreadable(Exception):
+    """`line` is 0 when the whole file is meant."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\d[\d_]*)(?:\.\d*)?[eE][-+]?\d+$|[-+]?\.\d+(?:[eE][-+]?\d+)?$"),
+    list("-+0123456789."),
+)
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[Path_, int]]:
+    """The file's mapping, and key path -> line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Unreadable(0, "no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unreadable(0, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        lines: dict[Path_, int] = {}
+        _walk(node, (), lines)
+        value = {} if node is None else loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        context = f" ({error.context})" if error.context else ""
+        line = mark.line + 1 if mark else 0
+        column = f", column {mark.column + 1}" if mark else ""
+        raise Unreadable(line, f"not YAML: {error.problem}{context}{column}") from None
+    except yaml.YAMLError as error:
+        raise Unreadable(0, f"not YAML: {str(error).splitlines()[0]}") from None
+    finally:
+        loader.dispose()
+    if value is None:
+        return {}, {}
+    if not isinstance(value, dict):
+        raise Unreadable(1, f"expected a mapping of keys at the top, got {type(value).__name__}")
+    return value, lines
+
+
+def _walk(node: yaml.Node | None, path: Path_, lines: dict[Path_, int]) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in seen and name != "<<":
+                raise Unreadable(line, f"key {name!r} is written twice, first on line {seen[name]}")
+            seen[name] = line
+            lines[(*path, name)] = line
+            _walk(value, (*path, name), lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            lines[(*path, str(index))] = value.start_mark.line + 1
+            _walk(value, (*path, str(index)), lines)

@@ -1,0 +1,82 @@
+"""A server's own config class, found through its entrypoint without starting the server.
+
+The entrypoint is imported as a module, so its `if __name__ == "__main__"` part does not run. The class that it would
+run names its config class in the annotation of `config`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from . import paths
+from .faults import did_you_mean
+
+_RUN = re.compile(r"^\s+(?:app\s*=\s*)?(\w+)\.run_webserver\(", re.M)
+
+
+class EntrypointError(Exception):
+    """`about_file`: the fault is the entrypoint's, not the implementation's name."""
+
+    def __init__(self, message: str, about_file: bool = True) -> None:
+        super().__init__(message)
+        self.about_file = about_file
+
+
+def config_class(kind: str, implementation: str, file: Any) -> type[BaseModel]:
+    """The config class of `<kind>/<implementation>/<file>`."""
+    if not isinstance(file, str):
+        raise EntrypointError(f"expected a file's name, got {file!r}")
+    path = paths.entrypoint(kind, implementation, file)
+    if not path.parent.is_dir():
+        near = did_you_mean(implementation, (p.name for p in path.parent.parent.glob("[a-z]*") if p.is_dir()))
+        raise EntrypointError(f"there is no folder {kind}/{implementation}{near}", about_file=False)
+    if not path.is_file():
+        near = did_you_mean(file, (p.name for p in path.parent.glob("*.py")))
+        raise EntrypointError(f"expected a file in {kind}/{implementation}, {file!r} does not exist{near}")
+    return _server_class(_load(path, kind, implementation), path).model_fields["config"].annotation  # type: ignore[return-value]
+
+
+def _load(path: Path, kind: str, implementation: str) -> ModuleType:
+    name = f"_entrypoint_{kind}_{implementation}_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    kept = list(sys.path)
+    sys.path[:0] = [str(path.parent), str(path.parents[2])]  # as when it runs
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        del sys.modules[name]
+        requirements = path.with_name("requirements.txt")
+        hint = f": pip install -r {paths.shown(requirements)}" if requirements.exists() else ""
+        raise EntrypointError(f"needs the module {error.name}, which is not installed{hint}") from None
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise EntrypointError(f"{paths.shown(path)} cannot be loaded: {type(error).__name__}: {error}") from None
+    finally:
+        sys.path[:] = kept
+    return module
+
+
+def _server_class(module: ModuleType, path: Path) -> type[BaseModel]:
+    run = _RUN.findall(path.read_text(encoding="utf-8"))
+    if run and inspect.isclass(found := getattr(module, run[-1], None)) and issubclass(found, BaseModel):
+        return found
+    own = [value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__]
+    servers = [value for value in own if issubclass(value, BaseModel) and hasattr(value, "run_webserver")]
+    if not servers:
+        raise EntrypointError(f"{paths.shown(path)} has no server class: none calls run_webserver()")
+    return servers[-1]
