@@ -1,0 +1,301 @@
+"""The calls of each rollout as a forest: which call a request continues, and how.
+
+A parent is found by content in normal form, never by what a client claims. All branches are kept: a retry is
+a sibling of the call it repeats. Memory is bounded: the least recently used rollouts are forgotten first, and
+token ids before that; what was forgotten is not linked, never linked wrongly.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import OrderedDict
+
+import msgspec
+from msgspec import Struct
+
+from ..exchange.call import Prior
+from ..exchange.parts import Message, Part, ToolCall, plain_text
+from ..exchange.reply import Choice, ModelReply
+from ..exchange.request import ModelRequest
+from ..exchange.tools import Tool
+from .normal import Turn, chain, tools_digest, turns
+
+_SUMMARISE = re.compile(r"summar|compact|checkpoint|condense", re.IGNORECASE)
+_TASK = 16
+"""A shorter text says too little to tell that one call's tool call set off another call."""
+
+
+class _Node(Struct, eq=False):
+    call_id: str
+    parent: str | None
+    relation: str
+    request_key: bytes
+    tools: bytes
+    has_tools: bool
+    head: bytes
+    """System messages and the first user message."""
+    keys: list[bytes]
+    """Under which this node is found in `after` and `aside`."""
+    prompt_ids: array | None
+    completions: tuple[array | None, ...]
+    summary: str = ""
+    tasks: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        arrays = (self.prompt_ids, *self.completions)
+        return sum(len(ids) * ids.itemsize for ids in arrays if ids is not None)
+
+
+class _Reading(Struct, eq=False):
+    """A request in normal form."""
+
+    messages: tuple[Message, ...]
+    turns: list[Turn]
+    keys: list[bytes]
+    """`keys[n]` is the digest of the first n turns."""
+    declared: tuple[Tool, ...]
+    tools: bytes
+
+    @property
+    def head(self) -> bytes:
+        first = next((n for n, turn in enumerate(self.turns) if turn.role != "system"), len(self.turns) - 1)
+        return self.keys[first + 1]
+
+
+class Lineage:
+    """Used on the event loop only."""
+
+    def __init__(self, max_rollouts: int = 4096, max_calls: int = 4096, max_token_bytes: int = 1 << 30) -> None:
+        self._rollouts: OrderedDict[str, _Rollout] = OrderedDict()
+        self._max_rollouts = max_rollouts
+        self._max_calls = max_calls
+        self._max_token_bytes = max_token_bytes
+        self._token_bytes = 0
+
+    def find(self, rollout_id: str | None, request: ModelRequest) -> tuple[str | None, str, Prior | None]:
+        """The call that this request continues, the relation, and that call's ids where they continue exactly."""
+        rollout = self._rollouts.get(rollout_id) if rollout_id is not None else None
+        return (None, "first", None) if rollout is None else rollout.find(request)
+
+    def add(self, call_id: str, rollout_id: str | None, request: ModelRequest, reply: ModelReply | None) -> None:
+        """A finished call; `reply` is None when it has none. A call outside a rollout is not kept."""
+        if rollout_id is None:
+            return
+        rollout = self._rollouts.get(rollout_id)
+        if rollout is None:
+            rollout = self._rollouts[rollout_id] = _Rollout(self._max_calls)
+        self._rollouts.move_to_end(rollout_id)
+        self._token_bytes -= rollout.token_bytes
+        rollout.add(call_id, request, reply)
+        self._token_bytes += rollout.token_bytes
+        while len(self._rollouts) > self._max_rollouts:
+            self.close(next(iter(self._rollouts)))
+        if self._token_bytes > self._max_token_bytes:
+            self._bound_tokens()
+
+    def close(self, rollout_id: str) -> None:
+        """The rollout is sealed."""
+        rollout = self._rollouts.pop(rollout_id, None)
+        if rollout is not None:
+            self._token_bytes -= rollout.token_bytes
+
+    def _bound_tokens(self) -> None:
+        for rollout in self._rollouts.values():
+            self._token_bytes -= rollout.token_bytes
+            rollout.forget_tokens()
+            if self._token_bytes <= self._max_token_bytes // 2:  # not again for each call to come
+                return
+
+
+class _Rollout:
+    def __init__(self, max_calls: int) -> None:
+        self._max_calls = max_calls
+        self._nodes: dict[str, _Node] = {}
+        self._requests: dict[bytes, _Node] = {}
+        self._after: dict[bytes, tuple[_Node, int]] = {}
+        self._aside: dict[bytes, _Node] = {}
+        self._last: _Reading | None = None
+        self.token_bytes = 0
+
+    # ---- a request
+
+    def find(self, request: ModelRequest) -> tuple[str | None, str, Prior | None]:
+        reading = self._read(request)
+        parent, relation, prior = self._continues(request, reading)
+        same = self._requests.get(reading.keys[-1])
+        if same is not None and same.tools == reading.tools:
+            return same.parent, "retry", prior if parent == same.parent else None
+        return parent, relation, prior
+
+    def _continues(self, request: ModelRequest, reading: _Reading) -> tuple[str | None, str, Prior | None]:
+        for count in range(len(reading.turns), 0, -1):
+            found = self._after.get(reading.keys[count])
+            if found is not None:
+                node, choice = found
+                relation = "compaction" if node.has_tools and _asks_for_summary(request) else "turn"
+                return node.call_id, relation, self._prior(node, choice, reading, reading.turns[count - 1])
+        moved = self._without_moving_message(reading)
+        if moved is not None:
+            return moved.call_id, "turn", None
+        return self._unconnected(request, reading)
+
+    def _prior(self, node: _Node, choice: int, reading: _Reading, turn: Turn) -> Prior | None:
+        completion = node.completions[choice]
+        if node.prompt_ids is None or completion is None or node.tools != reading.tools or turn.role != "assistant":
+            return None
+        return Prior(node.call_id, node.prompt_ids + completion, turn.end)
+
+    def _without_moving_message(self, reading: _Reading) -> _Node | None:
+        """Some clients end each request with a message of context that they move along instead of leaving it."""
+        if not reading.turns or reading.turns[-1].role != "user":
+            return None
+        for count in range(len(reading.turns) - 1, 0, -1):
+            node = self._aside.get(reading.keys[count])
+            if node is not None:
+                return node
+        return None
+
+    def _unconnected(self, request: ModelRequest, reading: _Reading) -> tuple[str | None, str, None]:
+        """A request that continues no call: what is it, if it is not the first?"""
+        if not self._nodes:
+            return None, "first", None
+        texts = [plain_text(message.parts) for message in request.messages if message.role == "user"]
+        for node in reversed(self._nodes.values()):
+            if node.relation == "compaction" and node.summary and any(node.summary in text for text in texts):
+                return node.call_id, "compaction", None
+            if any(task in text for task in node.tasks for text in texts):
+                return node.call_id, "subagent", None
+        if not request.tools:
+            return None, "side", None
+        for node in reversed(self._nodes.values()):
+            if node.head == reading.head and node.tools == reading.tools:
+                return node.call_id, "compaction", None
+        return None, "first", None
+
+    # ---- a finished call
+
+    def add(self, call_id: str, request: ModelRequest, reply: ModelReply | None) -> None:
+        reading = self._read(request)
+        parent, relation, _ = self.find(request)
+        choices = () if reply is None else reply.choices
+        node = _Node(
+            call_id=call_id,
+            parent=parent,
+            relation=relation,
+            request_key=reading.keys[-1],
+            tools=reading.tools,
+            has_tools=bool(request.tools),
+            head=reading.head if reading.turns else b"",
+            keys=[],
+            prompt_ids=None if reply is None else reply.prompt_ids,
+            completions=tuple(_ids(choice) for choice in choices),
+            summary="\n".join(plain_text(choice.parts) for choice in choices[:1]).strip(),
+            tasks=tuple(task for choice in choices for part in choice.parts for task in _tasks(part)),
+        )
+        self._nodes[call_id] = node
+        self._requests[node.request_key] = node
+        for number, choice in enumerate(choices):
+            for parts in _as_replayed(choice):
+                self._found_after(node, number, request, reading, parts)
+        self.token_bytes += node.size
+        if len(self._nodes) > self._max_calls:
+            self._drop(next(iter(self._nodes)))
+
+    def _found_after(
+        self, node: _Node, choice: int, request: ModelRequest, reading: _Reading, parts: tuple[Part, ...]
+    ) -> None:
+        message = Message("assistant", parts)
+        key = _extended(reading.turns, (*request.messages, message), reading.keys)
+        self._after[key] = (node, choice)
+        node.keys.append(key)
+        if len(reading.turns) > 1 and reading.turns[-1].role == "user":
+            before = reading.turns[:-1]
+            aside = _extended(before, (*request.messages[: before[-1].end], message), reading.keys[:-1])
+            self._aside[aside] = node
+            node.keys.append(aside)
+
+    def forget_tokens(self) -> None:
+        for node in self._nodes.values():
+            node.prompt_ids, node.completions = None, tuple(None for _ in node.completions)
+        self.token_bytes = 0
+
+    def _drop(self, call_id: str) -> None:
+        node = self._nodes.pop(call_id)
+        self.token_bytes -= node.size
+        if self._requests.get(node.request_key) is node:
+            del self._requests[node.request_key]
+        for key in node.keys:
+            if key in self._after and self._after[key][0] is node:
+                del self._after[key]
+            if self._aside.get(key) is node:
+                del self._aside[key]
+
+    def _read(self, request: ModelRequest) -> _Reading:
+        """In normal form; what begins as the latest request did is not digested again."""
+        last = self._last
+        known: list[Turn] = []
+        keys = [b""]
+        if last is not None:
+            same = _shared(last.messages, request.messages)
+            known = [turn for turn in last.turns if turn.end <= same]
+            if known and same < len(request.messages) and known[-1].role == "assistant":
+                known.pop()  # the next message may belong to it
+            keys = last.keys[: len(known) + 1]
+        found = turns(request.messages, known)
+        for turn in found[len(known) :]:
+            keys.append(chain(keys[-1], turn.digest))
+        tools = last.tools if last is not None and last.declared == request.tools else tools_digest(request.tools)
+        self._last = _Reading(request.messages, found, keys, request.tools, tools)
+        return self._last
+
+
+def _extended(known: list[Turn], messages: tuple[Message, ...], keys: list[bytes]) -> bytes:
+    """The key of a conversation that begins with the known turns."""
+    if known and known[-1].role == "assistant":
+        known, keys = known[:-1], keys[:-1]
+    key = keys[len(known)]
+    for turn in turns(messages, known)[len(known) :]:
+        key = chain(key, turn.digest)
+    return key
+
+
+def _shared(first: tuple[Message, ...], second: tuple[Message, ...]) -> int:
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one is not other and one != other:
+            break
+        count += 1
+    return count
+
+
+def _ids(choice: Choice) -> array | None:
+    return None if choice.tokens is None or choice.finish == "cancelled" else choice.tokens.ids
+
+
+def _as_replayed(choice: Choice) -> list[tuple[Part, ...]]:
+    """What a client may have of this choice: a call that was cut off is withheld in some dialects (A19)."""
+    parts = choice.parts
+    if choice.finish == "length" and len(parts) > 1 and isinstance(parts[-1], ToolCall):
+        return [parts, parts[:-1]]
+    return [parts]
+
+
+def _asks_for_summary(request: ModelRequest) -> bool:
+    last = request.messages[-1] if request.messages else None
+    return not request.tools and last is not None and bool(_SUMMARISE.search(plain_text(last.parts)))
+
+
+def _tasks(part: Part) -> list[str]:
+    """The longer texts in a tool call's arguments: a sub-agent's brief begins as one."""
+    if not isinstance(part, ToolCall):
+        return []
+    if part.custom:
+        return [part.arguments] if len(part.arguments) >= _TASK else []
+    try:
+        values = msgspec.json.decode(part.arguments)
+    except (msgspec.DecodeError, UnicodeError):
+        return []
+    values = values.values() if isinstance(values, dict) else ()
+    return [value for value in values if isinstance(value, str) and len(value) >= _TASK]
