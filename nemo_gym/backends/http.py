@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
-import msgspec
 from msgspec.structs import replace
 
+from ..dialects import codec
 from ..exchange.call import Attempt, Call
 from ..exchange.errors import ModelError
 from ..exchange.reply import ModelReply
@@ -92,7 +92,7 @@ class HttpBackend:
         body.pop("stream_options", None)
         if self._ask_token_ids and self._dialect.name == "chat":
             body |= {"return_token_ids": True, "logprobs": True}
-        return msgspec.json.encode(body)
+        return codec.encode(body)
 
     def _next_url(self, rollout_id: str | None) -> int:
         """A rollout keeps to its endpoint, where its prefix is cached."""
@@ -107,7 +107,7 @@ class HttpBackend:
         if status != 200:
             raise self._failure(status, headers, data)
         try:
-            return self._dialect.read_reply(msgspec.json.decode(data))
+            return self._dialect.read_reply(codec.decode(data))
         except ModelError:
             raise
         except Exception as error:
@@ -165,9 +165,9 @@ class HttpBackend:
         if status != 200:
             raise self._failure(status, headers, data)
         try:
-            entries = msgspec.json.decode(data)["data"]
+            entries = codec.decode(data)["data"]
             return next((entry for entry in entries if entry.get("id") == self._model), {})
-        except (msgspec.DecodeError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             return {}
 
     async def _gives_ids(self, url: str) -> bool:
@@ -179,15 +179,15 @@ class HttpBackend:
             "return_token_ids": True,
         }
         status, headers, data = await self._send(
-            "POST", url + _PATHS["chat"], msgspec.json.encode(body), aiohttp.ClientTimeout(total=_PROBE_S)
+            "POST", url + _PATHS["chat"], codec.encode(body), aiohttp.ClientTimeout(total=_PROBE_S)
         )
         if status in (400, 404, 422):
             return False
         if status != 200:
             raise self._failure(status, headers, data)
         try:
-            reply = self._dialect.read_reply(msgspec.json.decode(data))
-        except (ModelError, msgspec.DecodeError):
+            reply = self._dialect.read_reply(codec.decode(data))
+        except (ModelError, ValueError):
             return False
         return reply.prompt_ids is not None and all(c.tokens is not None and c.tokens.ids for c in reply.choices)
 

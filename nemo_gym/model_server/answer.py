@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ..capture.record import CallRecord, Failure, Receipt, Times
 from ..dialects.dialect import Head
-from ..dialects.validation import parse_json, wants_stream
+from ..dialects.validation import read_json, wants_stream
 from ..exchange.call import Call, Prior
 from ..exchange.errors import InvalidRequest, ModelError
 from ..exchange.increments import fold
@@ -89,12 +89,10 @@ class Answer:
         return self._bound(reply, request)
 
     def _read(self) -> ModelRequest:
-        data = parse_json(self.body)
+        data = read_json(self.body, status=422 if self.dialect.name == "chat" else 400)
         request = self.dialect.read_request(data)
         self.streamed = wants_stream(data)
         self.request = request
-        if self.app.capture is not None:
-            self.app.capture.check()
         return request
 
     def _continues(self, request: ModelRequest) -> tuple[str | None, str, Prior | None]:
@@ -146,8 +144,8 @@ class Answer:
             self.app.lineage.add(self.call.id, self.rollout_id, self.request, reply)
         self._count("answered", "", reply)
         if self.streamed:
-            head = Head(reply.id, reply.model, reply.created)
-            delivered = await self.delivery.replay(self.dialect.stream_writer(self.request, head), reply)
+            writer = self.dialect.stream_writer(self.request, Head.of(reply))
+            delivered = await self.delivery.replay(writer, reply)
         else:
             delivered = await self.delivery.whole(self.dialect.write_reply(reply, self.request))
         if self.app.capture is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..capture.record import to_json
+from ..capture.record import INCOMPLETE, to_json
 from ..capture.writer import ShardWriter
 from ..dialects.registry import DIALECTS
 from ..exchange.errors import ModelError
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 Headers = list[tuple[bytes, bytes]]
 
 log = logging.getLogger("nemo_gym.model_server")
-
-INCOMPLETE = frozenset({"deadline", "agent_error", "backend_error", "capture_error", "cancelled", "unsealed"})
 
 
 class ModelApp:
@@ -222,7 +220,7 @@ class ModelApp:
         except (msgspec.DecodeError, AttributeError, UnicodeError):
             problem, incomplete = ModelError(400, "invalid", "expected a JSON object"), None
         if incomplete is not None and incomplete not in INCOMPLETE:
-            problem = ModelError(400, "invalid", f"incomplete: expected null or one of {', '.join(sorted(INCOMPLETE))}")
+            problem = ModelError(400, "invalid", f"incomplete: expected null or one of {', '.join(INCOMPLETE)}")
         if problem is not None:
             await delivery.whole(_error(problem.message), problem.status)
             return
