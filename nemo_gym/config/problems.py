@@ -84,6 +84,8 @@ class _Search:
 
     def server(self, instance: Instance) -> Iterator[Problem]:
         settings = instance.settings
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", instance.name):
+            yield self.problem(instance.key[:1], "expected a name of letters, digits, '.', '_' and '-'")
         try:
             wanted = config_class(instance.kind, instance.implementation, settings.get("entrypoint", "app.py"))
         except EntrypointError as error:
@@ -237,9 +239,8 @@ def _written_part(loc: Iterable[str | int], value: Any, one_more: bool) -> tuple
     """The part of pydantic's location that is in the configuration; the rest names its own unions and classes."""
     found: list[str] = []
     for step in loc:
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+        inside = step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value))
+        if inside:
             value = value[step]
         elif one_more and isinstance(value, dict) and isinstance(step, str) and "[" not in step:
             return (*found, step)

@@ -1,0 +1,158 @@
+"""Which servers run, for whoever asks from another shell.
+
+Each run has one small server on loopback that tells, against a token, names, addresses and states; never a setting. The
+token and the address are in a file that only the user can read. A run that was killed leaves its file; whoever reads
+the folder next sees that the process is gone and clears it away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+RUNTIME_DIR = "NEMO_GYM_RUNTIME_DIR"
+_ASK_S = 3.0
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run's entry in the runtime folder."""
+
+    run_id: str
+    pid: int
+    born: int
+    url: str
+    token: str
+    started: float
+    folder: str
+    command: list[str] = []
+
+
+class Head:
+    """Tells what `describe` returns; registered from `start` to `stop`."""
+
+    def __init__(self, run_id: str, describe: Callable[[], dict[str, Any]], command: list[str]) -> None:
+        self._run_id = run_id
+        self._describe = describe
+        self._command = command
+        self._token = secrets.token_urlsafe(24)
+        self._file: Path | None = None
+        self._server: Any = None
+
+    async def start(self) -> None:
+        from nemo_gym.web.serve import BackgroundServer
+
+        from . import ports
+
+        sock = ports.bind("127.0.0.1", None)
+        self._server = BackgroundServer(self._app, sock)
+        await self._server.start()
+        pid = os.getpid()
+        run = Run(
+            self._run_id, pid, born(pid), ports.url(sock), self._token, time.time(), str(Path.cwd()), self._command
+        )
+        self._file = runtime_dir() / f"{self._run_id}-{pid}.json"
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(run))
+
+    async def stop(self) -> None:
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+        if self._server is not None:
+            await self._server.stop()
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (message := await receive())["type"] != "lifespan.shutdown":
+                await send({"type": message["type"] + ".complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        status, body = self._answer(scope)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _answer(self, scope: Any) -> tuple[int, bytes]:
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if scope["path"] == "/health":
+            return 200, b'{"status": "ok"}'
+        if not secrets.compare_digest(given, f"Bearer {self._token}".encode()):
+            return 401, b'{"error": "a token is needed; ng_status has it"}'
+        if scope["path"] != "/status":
+            return 404, b'{"error": "there is /status and /health"}'
+        return 200, json.dumps(self._describe()).encode()
+
+
+def runs() -> list[Run]:
+    """The runs of this user that are alive, oldest first; entries of dead ones are removed."""
+    found = []
+    for file in runtime_dir().glob("*.json"):
+        try:
+            run = msgspec.json.decode(file.read_bytes(), type=Run)
+        except (OSError, msgspec.DecodeError):
+            if time.time() - _written(file) > 60:  # one that is being written is not ours to remove
+                file.unlink(missing_ok=True)
+            continue
+        if born(run.pid) == run.born:
+            found.append(run)
+        else:
+            file.unlink(missing_ok=True)
+    return sorted(found, key=lambda run: run.started)
+
+
+def ask(run: Run) -> dict[str, Any] | None:
+    """What the run's head says; None when it does not answer."""
+    request = urllib.request.Request(run.url + "/status", headers={"Authorization": f"Bearer {run.token}"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with (
+        contextlib.suppress(urllib.error.URLError, OSError, ValueError),
+        opener.open(request, timeout=_ASK_S) as answer,
+    ):
+        return json.load(answer)
+    return None
+
+
+def runtime_dir() -> Path:
+    """A folder of this user alone."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    default = Path(base) / "nemo_gym" if base else Path(tempfile.gettempdir()) / f"nemo_gym-{os.getuid()}"
+    folder = Path(os.environ.get(RUNTIME_DIR) or default)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} must be a folder that only you can read; remove it, or set {RUNTIME_DIR}")
+    return folder
+
+
+def born(pid: int) -> int:
+    """When a process started, in the kernel's ticks: with the pid it names one process. 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return 0
+    except (OSError, IndexError, ValueError):
+        return 0
+    try:  # no /proc here: the pid alone has to do
+        os.kill(pid, 0)
+    except OSError:
+        return 0
+    return 1
+
+
+def _written(file: Path) -> float:
+    with contextlib.suppress(OSError):
+        return file.stat().st_mtime
+    return time.time()

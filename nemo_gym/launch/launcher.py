@@ -1,0 +1,269 @@
+"""Every server of a run up, or one culprit's last words; all of them down, at any end.
+
+Sockets are bound first, then all servers start side by side, each under a keeper that ends its whole tree when this
+process ends, in order or by SIGKILL. `up` returns when each server has answered that it is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+import msgspec
+from rich.console import Console
+
+from nemo_gym.config import paths
+from nemo_gym.config.compose import Composed, Instance
+from nemo_gym.process import Child
+from nemo_gym.web.service import LISTEN_FD, ServerContext
+
+from . import ports
+from .board import Board
+
+State = Literal["starting", "ready", "ended"]
+
+_ASK_EVERY_S = (0.05, 0.5)  # at first, and after a while
+_ANSWER_S = 35.0  # a probe of a backend may take its time
+_WATCH_EVERY_S = 0.2
+_LAST_LINES = 25
+START_TIMEOUT_S = 1800.0
+
+
+class LaunchError(Exception):
+    """Why the servers are not up; `server` is the culprit, `last_words` the end of its log."""
+
+    def __init__(self, message: str, server: str = "", last_words: str = "") -> None:
+        super().__init__(message)
+        self.server = server
+        self.last_words = last_words
+
+
+class Server:
+    """One server of the run, as the launcher knows it."""
+
+    def __init__(self, instance: Instance, url: str, child: Child) -> None:
+        self.instance = instance
+        self.url = url
+        self.child = child
+        self.state: State = "starting"
+        self.note = ""
+        self.started = time.time()
+        self.ready_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.instance.name
+
+    @property
+    def question(self) -> str:
+        """The URL that answers 200 once the server can be used."""
+        return self.url + ("/ready" if self.instance.kind == "responses_api_models" else "/health")
+
+    def describe(self) -> dict[str, Any]:
+        """What may be told to others: nothing of its settings."""
+        return {
+            "name": self.name,
+            "kind": self.instance.kind,
+            "implementation": self.instance.implementation,
+            "url": self.url,
+            "state": "ended" if self.child.poll() is not None else self.state,
+            "note": self.note,
+            "pid": self.child.pid,
+            "started": self.started,
+            "ready_after_s": None if self.ready_at is None else round(self.ready_at - self.started, 2),
+            "log": str(self.child.log_path),
+        }
+
+
+class Launcher:
+    """Starts and ends the servers of one composed configuration."""
+
+    def __init__(
+        self, composed: Composed, run_id: str, log_dir: str | Path, start_timeout_s: float = START_TIMEOUT_S
+    ) -> None:
+        self._composed = composed
+        self._run_id = run_id
+        self._log_dir = Path(log_dir)
+        self._start_timeout_s = start_timeout_s
+        self._running: dict[str, Server] = {}
+        self.admin_key = secrets.token_urlsafe(24)
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """Instance name to base URL."""
+        return {name: server.url for name, server in self._running.items()}
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return {name: server.instance.kind for name, server in self._running.items()}
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [server.describe() for server in self._running.values()]
+
+    async def up(self, console: Console | None = None) -> None:
+        """Start every server and wait until each is ready; from the main thread.
+
+        Raises:
+            LaunchError: a server ended, or was not ready in time. Every server is down by then.
+        """
+        try:
+            with self._bound() as socks:
+                self._start(socks)
+            with Board(console or Console(stderr=True), self._running) as board:
+                await self._all_ready(board)
+        except BaseException:
+            await self.down(grace_s=2.0)
+            raise
+
+    async def watch(self) -> LaunchError:
+        """Returns when a server has ended by itself, with what there is to say about it."""
+        while True:
+            for server in self._running.values():
+                if server.child.poll() is not None:
+                    return self._ended(server)
+            await asyncio.sleep(_WATCH_EVERY_S)
+
+    async def down(self, grace_s: float = 8.0) -> None:
+        """End every server and its tree, and return when they are gone."""
+        servers = list(self._running.values())
+        for server in servers:
+            server.child.ask_to_stop(grace_s)
+        await asyncio.shield(asyncio.gather(*(asyncio.to_thread(server.child.stop, grace_s) for server in servers)))
+        for server in servers:
+            server.state = "ended"
+
+    # ---- starting
+
+    @contextlib.contextmanager
+    def _bound(self) -> Iterator[dict[str, socket.socket]]:
+        """A listening socket for each instance; our copies are closed again, so a dead server refuses connections."""
+        socks: dict[str, socket.socket] = {}
+        try:
+            for instance in self._composed.instances:
+                host, port = instance.settings.get("host") or "127.0.0.1", instance.settings.get("port")
+                try:
+                    socks[instance.name] = ports.bind(host, port)
+                except OSError as error:
+                    raise LaunchError(f"{host}:{port} cannot be listened on: {error.strerror}", instance.name) from None
+            yield socks
+        finally:
+            for sock in socks.values():
+                sock.close()
+
+    def _start(self, socks: dict[str, socket.socket]) -> None:
+        capture = self._composed.capture()
+        told_to_all = {
+            "servers": {name: ports.url(sock) for name, sock in socks.items()},
+            "kinds": {instance.name: instance.kind for instance in self._composed.instances},
+            "run_id": self._run_id,
+            "session_secret": secrets.token_urlsafe(32),
+            "capture": capture.model_dump() if capture.enabled else None,
+            "admin_key": self.admin_key,
+        }
+        root = paths.project_root()
+        for instance in self._composed.instances:
+            sock = socks[instance.name]
+            host, port = sock.getsockname()[:2]
+            context = ServerContext(
+                name=instance.name,
+                kind=instance.kind,
+                implementation=instance.implementation,
+                settings={**instance.settings, "host": host, "port": port},
+                **told_to_all,  # type: ignore[arg-type]
+            )
+            file = paths.entrypoint(
+                instance.kind, instance.implementation, instance.settings.get("entrypoint", "app.py")
+            )
+            search = [str(file.parents[2]), str(root), os.environ.get("PYTHONPATH", "")]
+            child = Child.start(
+                [sys.executable, "-u", str(file)],
+                stdin=msgspec.json.encode(context),
+                pass_fds=[sock.fileno()],
+                env={
+                    **os.environ,
+                    LISTEN_FD: str(sock.fileno()),
+                    "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, search))),
+                },
+                log_path=self._log_dir / f"{instance.name}.log",
+                cwd=root,
+            )
+            self._running[instance.name] = Server(instance, ports.url(sock), child)
+
+    async def _all_ready(self, board: Board) -> None:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
+            waiting = [asyncio.create_task(self._ready(s, session, board)) for s in self._running.values()]
+            watching = asyncio.create_task(self.watch())
+            try:
+                async with asyncio.timeout(self._start_timeout_s):
+                    remaining: set[asyncio.Task[Any]] = set(waiting)
+                    while remaining:
+                        done, _ = await asyncio.wait({*remaining, watching}, return_when=asyncio.FIRST_COMPLETED)
+                        if watching in done:
+                            error = watching.result()
+                            board.failed(error.server)
+                            raise error
+                        for task in done:
+                            task.result()
+                        remaining -= done
+            except TimeoutError:
+                late = next(server for server in self._running.values() if server.state != "ready")
+                board.failed(late.name)
+                reason = f": {late.note}" if late.note else ""
+                raise LaunchError(
+                    f"was not ready after {self._start_timeout_s:.0f} s{reason}",
+                    late.name,
+                    late.child.last_words(_LAST_LINES),
+                ) from None
+            finally:
+                for task in (*waiting, watching):
+                    task.cancel()
+                await asyncio.gather(*waiting, watching, return_exceptions=True)
+
+    async def _ready(self, server: Server, session: aiohttp.ClientSession, board: Board) -> None:
+        wait, longest = _ASK_EVERY_S
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with session.get(server.question) as answer:
+                    if answer.status == 200:
+                        server.state, server.note, server.ready_at = "ready", "", time.time()
+                        board.ready(server.name, server.url)
+                        return
+                    server.note = _reason(await answer.text()) or f"answers {answer.status}"
+                    board.note(server.name, server.note)
+            await asyncio.sleep(wait)
+            wait = min(wait * 1.3, longest)
+
+    def _ended(self, server: Server) -> LaunchError:
+        server.state = "ended"
+        return LaunchError(_status(server.child.poll()), server.name, server.child.last_words(_LAST_LINES))
+
+
+def _status(code: int | None) -> str:
+    if code is not None and code > 128:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(code - 128).name}"
+    return f"ended with status {code}"
+
+
+def _reason(body: str) -> str:
+    """Why a server says that it is not ready."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return body.strip()[:200]
+    for holder in (found.get("error"), found) if isinstance(found, dict) else ():
+        for key in ("message", "reason", "detail"):
+            if isinstance(holder, dict) and isinstance(holder.get(key), str):
+                return holder[key][:200]
+    return ""
