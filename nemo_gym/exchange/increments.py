@@ -25,11 +25,18 @@ class Increment(Struct, frozen=True):
 
 
 def unfold(reply: ModelReply) -> Iterator[Increment]:
-    """Pieces for a replay; cuts fall between graphemes, and between tokens where `texts` are known."""
+    """Pieces for a replay; cuts fall between graphemes, and between tokens where `texts` are known.
+
+    A choice's tokens, where their texts are known, ride on its first text."""
     for choice in reply.choices:
+        tokens = choice.tokens if choice.tokens is not None and choice.tokens.texts is not None else None
         for part in choice.parts:
             for piece in _pieces(part, choice):
-                yield Increment(piece, choice.index)
+                if tokens is not None and isinstance(piece, Text):
+                    yield Increment(piece, choice.index, tokens)
+                    tokens = None
+                else:
+                    yield Increment(piece, choice.index)
 
 
 def _pieces(part: Part, choice: Choice) -> Iterator[Part]:

@@ -1,0 +1,349 @@
+"""A Chat Completions body to and from a ModelRequest.
+
+Writing starts from the body that was read, if it was one of this dialect: fields that we do not model survive, and so
+does the client's own spelling of every value that nobody changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from ...exchange.errors import InvalidRequest
+from ...exchange.parts import Media, Message, Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from ...exchange.request import ModelRequest, Sampling
+from ...exchange.tools import Tool, Toolbox, ToolChoice
+from .. import codec
+from ..validation import STREAM, errors_of, find_errors, missing_body
+from . import schema
+
+NAME = "chat"
+_EMPTY: Mapping[str, Any] = {}
+
+
+def read_request(body: Any) -> ModelRequest:
+    checked = _checked(body)
+    tools = tuple(_read_tool(tool) for tool in body.get("tools") or ())
+    return ModelRequest(
+        messages=tuple(_read_message(message) for message in body["messages"]),
+        tools=tools,
+        tool_choice=_read_choice(body.get("tool_choice"), tools),
+        parallel_tool_calls=checked.parallel_tool_calls is not False,
+        sampling=_read_sampling(checked),
+        output_schema=_read_format(body.get("response_format")),
+        effort=checked.reasoning_effort,
+        model=checked.model,
+        origin=Origin(NAME, body),
+    )
+
+
+def _checked(body: Any) -> schema.ChatRequest:
+    errors: list[dict[str, Any]] = []
+    checked = None
+    if body is None:
+        errors = [missing_body()]
+    else:
+        plain = body
+        if isinstance(body, dict) and not schema.DELIVERY.isdisjoint(body):
+            plain = {key: value for key, value in body.items() if key not in schema.DELIVERY}
+        try:
+            checked = schema.REQUEST.validate_python(plain, from_attributes=True)
+        except ValidationError as error:
+            errors = errors_of(error)
+    if isinstance(body, dict):
+        errors += find_errors(STREAM, body.get("stream"), ("stream",))
+        errors += find_errors(schema.STREAM_OPTIONS, body.get("stream_options"), ("stream_options",))
+    if errors or checked is None:
+        raise InvalidRequest("The request is not a valid Chat Completions request.", errors=errors, status=422)
+    return checked
+
+
+def _read_message(message: Mapping[str, Any]) -> Message:
+    role, content = message["role"], message.get("content")
+    origin = Origin(NAME, message)
+    if role == "tool":
+        result = ToolResult(message["tool_call_id"], tuple(_read_content(content)))
+        return Message("tool", (result,), origin)
+    if role != "assistant":
+        return Message(role, tuple(_read_content(content)), origin)
+    return Message("assistant", tuple(read_assistant(message)), origin)
+
+
+def read_assistant(message: Mapping[str, Any]) -> Iterable[Part]:
+    """The parts of an assistant message, in a request or a reply: reasoning, content, refusal, calls (B1)."""
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(reasoning, str) and reasoning:
+        yield Reasoning(reasoning)
+    if message.get("content"):
+        yield from _read_content(message["content"])
+    if message.get("refusal"):
+        yield Refusal(message["refusal"])
+    for call in message.get("tool_calls") or ():
+        yield read_call(call)
+
+
+def read_call(call: Mapping[str, Any]) -> ToolCall:
+    origin = Origin(NAME, call)
+    if call.get("type") == "custom":
+        custom = call["custom"]
+        return ToolCall(custom["name"], custom.get("input") or "", call.get("id") or "", custom=True, origin=origin)
+    function = call["function"]
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        # Some servers send an object; there is no string of the model's to keep then.
+        arguments = "" if arguments is None else codec.encode(arguments).decode()
+    return ToolCall(function["name"], arguments, call.get("id") or "", origin=origin)
+
+
+def _read_content(content: Any) -> Iterable[Part]:
+    if isinstance(content, str):
+        yield Text(content)
+        return
+    for part in content or ():
+        yield _read_part(part)
+
+
+def _read_part(part: Mapping[str, Any]) -> Part:
+    kind, origin = part["type"], Origin(NAME, part)
+    if kind == "text":
+        return Text(part["text"], origin=origin)
+    if kind == "refusal":
+        return Refusal(part["refusal"])
+    if kind == "image_url":
+        return Media("image", part["image_url"]["url"], origin)
+    if kind == "input_audio":
+        audio = part["input_audio"]
+        return Media("audio", f"data:audio/{audio['format']};base64,{audio['data']}", origin)
+    if kind == "file" and isinstance(part["file"].get("file_data"), str):
+        return Media("document", part["file"]["file_data"], origin)
+    return Other(NAME, part)
+
+
+def _read_tool(tool: Mapping[str, Any]) -> Tool:
+    origin = Origin(NAME, tool)
+    if tool["type"] == "custom":
+        custom = tool["custom"]
+        return Tool(custom["name"], custom.get("description") or "", kind="custom", origin=origin)
+    function = tool["function"]
+    return Tool(function["name"], function.get("description") or "", function.get("parameters"), origin=origin)
+
+
+def _read_choice(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
+    if choice is None:
+        return "auto"
+    if isinstance(choice, str):
+        return choice  # type: ignore[return-value]
+    kind = choice["type"]
+    if kind == "allowed_tools":
+        return choice["allowed_tools"]["mode"]
+    name = choice[kind]["name"]
+    custom = "custom" if kind == "custom" else "function"
+    return next((tool for tool in tools if tool.name == name and tool.kind == custom), Tool(name, kind=custom))  # type: ignore[arg-type]
+
+
+def _read_sampling(body: schema.ChatRequest) -> Sampling:
+    limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    stop = body.stop
+    return Sampling(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        min_p=body.min_p,
+        max_tokens=limit,
+        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        seed=body.seed,
+        n=1 if body.n is None else body.n,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        logit_bias=_read_bias(body.logit_bias),
+        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+    )
+
+
+def _read_bias(bias: Mapping[str, float] | None) -> Mapping[int, float] | None:
+    if not bias:
+        return None
+    try:
+        return {int(token): value for token, value in bias.items()}
+    except ValueError:
+        found = {
+            "type": "int_parsing",
+            "loc": ("logit_bias",),
+            "msg": "Keys should be token ids",
+            "input": dict(bias),
+        }
+        raise InvalidRequest("logit_bias: keys should be token ids", errors=[found], status=422) from None
+
+
+def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if form is None:
+        return None
+    if form["type"] == "json_object":
+        return {}
+    if form["type"] == "json_schema":
+        return form["json_schema"].get("schema") or {}
+    return None
+
+
+# ---- writing
+
+
+def write_request(request: ModelRequest) -> dict[str, Any]:
+    """The body for a backend: what is generated, without how this client wanted it delivered."""
+    read = request.origin.body if request.origin is not None and request.origin.dialect == NAME else _EMPTY
+    body = {key: value for key, value in read.items() if key not in schema.FIELDS}
+    toolbox = Toolbox(request.tools)
+    body["messages"] = [_write_message(message, toolbox) for message in request.messages]
+    if request.model is not None:
+        body["model"] = request.model
+    body |= _write_sampling(request.sampling, read)
+    if request.effort is not None:
+        body["reasoning_effort"] = request.effort
+    tools = [_write_tool(tool, toolbox) for tool in request.tools if tool.kind != "provider"]
+    if tools:
+        body["tools"] = tools
+    if tools or "tool_choice" in read:
+        body |= _write_choice(request, read, toolbox)
+    if not request.parallel_tool_calls:
+        body["parallel_tool_calls"] = False
+    elif read.get("parallel_tool_calls") is True:
+        body["parallel_tool_calls"] = True
+    body |= _write_format(request, read)
+    return body
+
+
+def _write_message(message: Message, toolbox: Toolbox) -> dict[str, Any]:
+    if message.origin is not None and message.origin.dialect == NAME:
+        return dict(message.origin.body)
+    if message.role == "tool":
+        result = next((part for part in message.parts if isinstance(part, ToolResult)), ToolResult("", ()))
+        return {"role": "tool", "tool_call_id": result.call_id, "content": _write_content(result.parts)}
+    if message.role != "assistant":
+        return {"role": message.role, "content": _write_content(message.parts)}
+    written: dict[str, Any] = {"role": "assistant", "content": None}
+    texts = [part for part in message.parts if isinstance(part, Text)]
+    if texts:
+        written["content"] = "".join(part.text for part in texts)
+    reasoning = [part.text for part in message.parts if isinstance(part, Reasoning) and part.text]
+    if reasoning:
+        written["reasoning_content"] = "\n".join(reasoning)
+    refusals = [part.text for part in message.parts if isinstance(part, Refusal)]
+    if refusals:
+        written["refusal"] = "".join(refusals)
+    calls = [_write_call(part, toolbox) for part in message.parts if isinstance(part, ToolCall)]
+    if calls:
+        written["tool_calls"] = calls
+    elif written["content"] is None and not refusals:
+        written["content"] = ""
+    return written
+
+
+def _write_content(parts: Iterable[Part]) -> str | list[dict[str, Any]]:
+    parts = tuple(parts)
+    if not parts:
+        return ""
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
+    return [part for part in map(_write_part, parts) if part is not None]
+
+
+def _write_part(part: Part) -> dict[str, Any] | None:
+    origin = getattr(part, "origin", None)
+    if origin is not None and origin.dialect == NAME:
+        return dict(origin.body)
+    if isinstance(part, Text | Refusal):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, Media):
+        return _write_media(part)
+    if isinstance(part, Other) and part.dialect == NAME:
+        return dict(part.body)
+    return None
+
+
+def _write_media(part: Media) -> dict[str, Any]:
+    if part.kind == "image":
+        return {"type": "image_url", "image_url": {"url": part.source}}
+    head, _, data = part.source.partition(";base64,")
+    if part.kind == "audio" and head.startswith("data:audio/"):
+        return {"type": "input_audio", "input_audio": {"data": data, "format": head.removeprefix("data:audio/")}}
+    return {"type": "file", "file": {"file_data": part.source}}
+
+
+def _write_call(call: ToolCall, toolbox: Toolbox) -> dict[str, Any]:
+    if call.origin is not None and call.origin.dialect == NAME:
+        return dict(call.origin.body)
+    name = f"{call.namespace}__{call.name}" if call.namespace else call.name
+    tool = toolbox.find(name)
+    # R7: a custom tool is a function with one string to a chat backend.
+    arguments = codec.encode({"input": call.arguments}).decode() if call.custom else call.arguments
+    function = {"name": name if tool is None else toolbox.flat(tool), "arguments": arguments}
+    return {"id": call.call_id, "type": "function", "function": function}
+
+
+def _write_tool(tool: Tool, toolbox: Toolbox) -> dict[str, Any]:
+    if tool.origin is not None and tool.origin.dialect == NAME:
+        return dict(tool.origin.body)
+    function: dict[str, Any] = {"name": toolbox.flat(tool)}
+    if tool.description:
+        function["description"] = tool.description
+    if tool.kind == "custom":
+        function["parameters"] = {
+            "type": "object",
+            "properties": {"input": {"type": "string"}},
+            "required": ["input"],
+        }
+    elif tool.parameters is not None:
+        function["parameters"] = dict(tool.parameters)
+    return {"type": "function", "function": function}
+
+
+def _write_choice(request: ModelRequest, read: Mapping[str, Any], toolbox: Toolbox) -> dict[str, Any]:
+    choice = request.tool_choice
+    if _read_choice(read.get("tool_choice"), request.tools) == choice:
+        return {"tool_choice": read["tool_choice"]} if "tool_choice" in read else {}
+    if isinstance(choice, str):
+        return {"tool_choice": choice}
+    if choice.kind == "custom" and choice.origin is not None and choice.origin.dialect == NAME:
+        return {"tool_choice": {"type": "custom", "custom": {"name": choice.name}}}
+    return {"tool_choice": {"type": "function", "function": {"name": toolbox.flat(choice)}}}
+
+
+_PLAIN = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty")
+
+
+def _write_sampling(sampling: Sampling, read: Mapping[str, Any]) -> dict[str, Any]:
+    written: dict[str, Any] = {}
+    for field in _PLAIN:
+        value = getattr(sampling, field)
+        if value is not None:
+            written[field] = value
+    if sampling.max_tokens is not None:
+        # `max_tokens` is what every server behind this API knows; a client's own spelling is kept.
+        spelling = "max_completion_tokens" if read.get("max_completion_tokens") is not None else "max_tokens"
+        written[spelling] = sampling.max_tokens
+    if sampling.stop:
+        stop = read.get("stop")
+        written["stop"] = stop if sampling.stop == (stop,) else list(sampling.stop)
+    if sampling.n != 1 or read.get("n") is not None:
+        written["n"] = sampling.n
+    if sampling.logit_bias:
+        written["logit_bias"] = {str(token): value for token, value in sampling.logit_bias.items()}
+    if sampling.logprobs is not None:
+        written["logprobs"] = True
+        if sampling.logprobs or "top_logprobs" in read:
+            written["top_logprobs"] = sampling.logprobs
+    return written
+
+
+def _write_format(request: ModelRequest, read: Mapping[str, Any]) -> dict[str, Any]:
+    form = read.get("response_format")
+    if _read_format(form) == request.output_schema:
+        return {} if form is None else {"response_format": form}
+    if request.output_schema is None:
+        return {}
+    if not request.output_schema:
+        return {"response_format": {"type": "json_object"}}
+    named = {"name": "output", "schema": dict(request.output_schema), "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}

@@ -1,0 +1,51 @@
+"""JSON in and out, exact: integers of any size survive, and no surrogate half gets past the door."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+def decode(data: bytes | str, *, halves: bool = False) -> Any:
+    """What `json.loads` gives, with lone surrogates as U+FFFD. Raises what `json.loads` raises.
+
+    With `halves` lone surrogates stay: a stream's next piece may bring the other one.
+
+    msgspec refuses some of what json takes (NaN, lone surrogates, a byte order mark), so it only has the first word.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        value = json.loads(data)
+    return value if halves else whole(value)
+
+
+def encode(value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(whole(value))
+
+
+def whole_text(text: str) -> str:
+    """Surrogate pairs joined, lone halves as U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, list | tuple):
+        return [whole(entry) for entry in value]
+    if isinstance(value, dict):
+        return {whole_text(key): whole(entry) for key, entry in value.items()}
+    return value

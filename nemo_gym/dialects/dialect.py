@@ -1,0 +1,133 @@
+"""What every dialect has: a reader and a writer for requests, replies, errors and streams.
+
+Pure functions; no I/O and no clock. The law: for every reply, the accumulated `replay(stream_writer(request, head),
+reply)` is `write_reply(reply, request)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..exchange.errors import ModelError
+from ..exchange.increments import Increment, unfold
+from ..exchange.parts import Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, joined, merged
+from ..exchange.reply import ModelReply
+from ..exchange.request import ModelRequest
+
+
+class Head(Struct, frozen=True):
+    """What the first frame already says; after an early commit the reply takes these, never the reverse."""
+
+    id: str
+    model: str
+    created: int
+    origin: Origin | None = None
+    """The reply's, when it is there already: what its dialect says in every frame beside these."""
+
+    @classmethod
+    def of(cls, reply: ModelReply) -> Head:
+        return cls(reply.id, reply.model, reply.created, reply.origin)
+
+
+class StreamWriter(Protocol):
+    """One stream in one dialect. Bytes out are whole SSE frames. open, (feed | keep_alive)*, close | fail."""
+
+    def open(self) -> bytes: ...
+
+    def feed(self, increment: Increment) -> bytes: ...
+
+    def keep_alive(self) -> bytes: ...
+
+    def close(self, reply: ModelReply) -> bytes:
+        """What was not fed yet and the terminal events; only after the record is durable (A8)."""
+        ...
+
+    def fail(self, error: ModelError) -> bytes: ...
+
+
+class StreamReader(Protocol):
+    def feed(self, data: bytes) -> list[Increment]: ...
+
+    def finish(self) -> ModelReply:
+        """Raises ModelError when the stream ended before its terminal event."""
+        ...
+
+
+class Dialect(Protocol):
+    """A package whose `__init__` has these names: `chat`, `responses`, `messages`."""
+
+    name: str
+
+    def read_request(self, body: Any) -> ModelRequest: ...
+
+    def write_request(self, request: ModelRequest) -> dict[str, Any]: ...
+
+    def read_reply(self, body: Mapping[str, Any]) -> ModelReply: ...
+
+    def write_reply(self, reply: ModelReply, request: ModelRequest) -> dict[str, Any]: ...
+
+    def read_error(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError: ...
+
+    def write_error(self, error: ModelError) -> dict[str, Any]: ...
+
+    def stream_writer(self, request: ModelRequest, head: Head) -> StreamWriter: ...
+
+    def stream_reader(self) -> StreamReader: ...
+
+
+def replay(writer: StreamWriter, reply: ModelReply) -> Iterator[bytes]:
+    """A finished reply as a stream; written once, for every dialect."""
+    yield writer.open()
+    for increment in unfold(reply):
+        yield writer.feed(increment)
+    yield writer.close(reply)
+
+
+class Progress:
+    """How much of a choice a writer has let out, so that `close` can write exactly the rest.
+
+    Text and reasoning flow as they come. From the first tool call on everything waits for `close`: an agent runs a
+    tool as soon as it sees the call closed, and the reply in hand, not the increment, says what the call is.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self._held = False
+
+    def flows(self, piece: Part) -> bool:
+        if isinstance(piece, ToolCall | Other):
+            self._held = True
+        return not self._held
+
+    def add(self, piece: Part) -> bool:
+        """Notes a piece that was let out; True when it begins a new part."""
+        whole = joined(self.parts[-1], piece) if self.parts else None
+        if whole is None:
+            self.parts.append(piece)
+            return True
+        self.parts[-1] = whole
+        return False
+
+    def rest(self, parts: tuple[Part, ...]) -> Iterator[Part]:
+        """What remains of the finished parts. Where they contradict what went out, what went out stands."""
+        last = len(self.parts) - 1
+        for index, part in enumerate(merged(parts)):
+            if index > last:
+                yield part
+            elif index == last:
+                yield from self._tail(part)
+
+    def _tail(self, part: Part) -> Iterator[Part]:
+        seen = self.parts[-1]
+        if not isinstance(part, Text | Reasoning | Refusal) or type(seen) is not type(part):
+            return
+        if not part.text.startswith(seen.text):
+            return
+        left = part.text[len(seen.text) :]
+        payload = part.payload if isinstance(part, Reasoning) else None
+        if left or payload != getattr(seen, "payload", None):
+            yield replace(part, text=left)

@@ -1,0 +1,13 @@
+"""Path -> dialect."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from . import chat, responses
+from .dialect import Dialect
+
+DIALECTS: dict[str, Dialect] = {
+    "/v1/chat/completions": cast(Dialect, chat),
+    "/v1/responses": cast(Dialect, responses),
+}
