@@ -71,8 +71,16 @@ class Composed(msgspec.Struct, frozen=True):
         return masked(self.config, self.written)
 
     def digest(self) -> str:
-        """What the run does, in one short word: equal for equal configurations, secrets aside."""
-        return hashlib.blake2b(msgspec.json.encode(self.masked(), order="sorted"), digest_size=16).hexdigest()
+        """What is served, in one short word: equal for equal servers, secrets and addresses aside."""
+        config = self.masked()
+        served = {
+            instance.name: [instance.kind, instance.implementation, _at(config, instance.key)]
+            for instance in self.instances
+        }
+        for _, _, settings in served.values():
+            settings.pop("host", None)
+            settings.pop("port", None)
+        return hashlib.blake2b(msgspec.json.encode(served, order="sorted"), digest_size=16).hexdigest()
 
     def job(self) -> JobConfig | None:
         """The job with absolute paths; None without one."""
@@ -254,6 +262,12 @@ class _Composer:
                 continue
             found.append(Instance(str(name), kind, str(implementation), settings or {}))
         return found
+
+
+def _at(config: Any, key: KeyPath) -> Any:
+    for step in key:
+        config = config[step] or {}
+    return config
 
 
 def _why_unresolved(written: str, error: Exception) -> str:

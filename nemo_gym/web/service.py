@@ -12,7 +12,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -60,6 +60,18 @@ _context: ServerContext | None = None
 def context() -> ServerContext | None:
     """What this process was told by the launcher; None outside of a server."""
     return _context
+
+
+def get_global_config_dict() -> dict[str, Any]:
+    """The run's servers in the three levels of a configuration, with their addresses only."""
+    return ServerClient(_context.servers, _context.kinds).global_config_dict if _context else {}
+
+
+def get_first_server_config_dict(config: Mapping[str, Any], name: str) -> Any:
+    """A server's innermost level: `instance -> kind -> implementation`."""
+    (implementations,) = config[name].values()
+    (settings,) = implementations.values()
+    return settings
 
 
 class SimpleServer(BaseModel):

@@ -1,0 +1,1 @@
+"""The commands: each parses its arguments, calls one room, prints what came of it."""

@@ -1,0 +1,35 @@
+"""What the commands that take a configuration share: help, flags, and how faults are shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from nemo_gym.config.faults import Problem
+
+OVERRIDES = """\
+Arguments are overrides in Hydra's manner:
+  "+config_paths=[configs/a.yaml,configs/b.yaml]"   files, later ones win
+  ++job.repeats=8                                   one key
+  ~job                                              without that key
+Keys of env.yaml in the working folder come between the files and the command line."""
+
+
+def split(argv: list[str] | None, usage: str, flags: Sequence[str] = ()) -> tuple[list[str], set[str]]:
+    """Overrides and flags; `--help` prints `usage` and ends, an unknown option ends with 2."""
+    args = sys.argv[1:] if argv is None else argv
+    given = {arg for arg in args if arg.startswith("-")}
+    if given & {"-h", "--help"}:
+        print(usage)
+        sys.exit(0)
+    if unknown := sorted(given - set(flags)):
+        allowed = f"; there is {', '.join(flags)}" if flags else ""
+        print(f"{unknown[0]} is not an option{allowed} (keys are set with ++key=value)", file=sys.stderr)
+        sys.exit(2)
+    return [arg for arg in args if not arg.startswith("-")], given
+
+
+def show(problems: Sequence[Problem]) -> None:
+    """All faults on standard error, one line each."""
+    for problem in dict.fromkeys(map(str, problems)):
+        print(problem, file=sys.stderr)

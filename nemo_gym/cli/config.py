@@ -1,0 +1,65 @@
+"""`ng_dump_config` and `ng_validate`: what a configuration says, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import msgspec
+
+from nemo_gym.config.compose import compose
+from nemo_gym.config.faults import Problem
+
+from .arguments import OVERRIDES, show, split
+
+_DUMP = f"""usage: ng_dump_config [--json] [overrides]
+
+Shows the configuration as it is used: files merged, references resolved, secrets masked.
+
+{OVERRIDES}"""
+_VALIDATE = f"""usage: ng_validate [--json] [overrides]
+
+Names every fault of a configuration without starting anything. Ends with 2 when there is one.
+
+{OVERRIDES}"""
+
+
+def dump_main(argv: list[str] | None = None) -> int:
+    args, flags = split(argv, _DUMP, ["--json"])
+    composed = compose(args)
+    show(composed.problems)
+    if not composed.complete:
+        return 2
+    if "--json" in flags:
+        print(json.dumps(composed.masked(), indent=2, ensure_ascii=False))
+    else:
+        import yaml
+
+        print(yaml.safe_dump(composed.masked(), sort_keys=False, allow_unicode=True), end="")
+    return 2 if composed.problems else 0
+
+
+def validate_main(argv: list[str] | None = None) -> int:
+    from .run import faults
+
+    args, flags = split(argv, _VALIDATE, ["--json"])
+    composed = compose(args)
+    problems = faults(composed)
+    if "--json" in flags:
+        print(json.dumps({"ok": not problems, "problems": [_plain(p) for p in problems]}, indent=2, ensure_ascii=False))
+    elif problems:
+        show(problems)
+        print(f"{len(problems)} {'fault' if len(problems) == 1 else 'faults'}", file=sys.stderr)
+    else:
+        count = len(composed.instances)
+        job = ", one job" if composed.config.get("job") else ""
+        print(f"no faults: {count} {'server' if count == 1 else 'servers'}{job}")
+    return 2 if problems else 0
+
+
+def _plain(problem: Problem) -> dict[str, str]:
+    return msgspec.to_builtins(problem)  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    sys.exit(validate_main())

@@ -1,0 +1,207 @@
+"""`ng_run`: the servers of a configuration up, its job done, everything down again.
+
+Faults are found before anything starts and end the command with 2. Without a job the servers stay up until Ctrl-C.
+However the command ends, no server outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nemo_gym.config.compose import Composed, compose
+from nemo_gym.config.faults import Problem
+from nemo_gym.config.problems import find_problems
+
+from .arguments import OVERRIDES, show, split
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nemo_gym.config.types import JobConfig
+    from nemo_gym.launch.launcher import Launcher, LaunchError
+
+_USAGE = f"""usage: ng_run [overrides]
+
+Starts the servers of a configuration. With a `job` in it, runs the job, exports, and ends with its exit code;
+without one, keeps the servers up until Ctrl-C.
+
+{OVERRIDES}
+
+  ng_run "+config_paths=[configs/quickstart.yaml]"
+  ng_run "+config_paths=[configs/quickstart.yaml]" ++job.repeats=8 ++job.overwrite=true"""
+
+BAD_CONFIG, FAILED = 2, 1
+
+
+def main(argv: list[str] | None = None) -> int:
+    args, _ = split(argv, _USAGE)
+    composed = compose(args)
+    if problems := faults(composed, to_run=True):
+        show(problems)
+        return BAD_CONFIG
+    return asyncio.run(_Run(composed, [Path(sys.argv[0]).name, *args]).ended())
+
+
+def faults(composed: Composed, *, to_run: bool = False) -> list[Problem]:
+    """All faults: the configuration's, and those of the job against its data and its output."""
+    problems = find_problems(composed)
+    if problems:
+        return problems
+    if to_run and not composed.instances:
+        return [Problem("", "", "no server is configured, so there is nothing to run")]
+    if (job := composed.job()) is not None:
+        from nemo_gym.rollouts.job import preflight
+
+        for found in preflight(job):
+            key = ("job", *found.key.removeprefix("job.").split("."))
+            problems.append(Problem(".".join(key), composed.origin(key), found.message))
+    return problems
+
+
+class _Run:
+    def __init__(self, composed: Composed, command: Sequence[str]) -> None:
+        from rich.console import Console
+
+        self.composed = composed
+        self.command = list(command)
+        self.job = composed.job()
+        self.run_id = _run_id(self.job)
+        self.console = Console(highlight=False, soft_wrap=True)
+        self.signals: list[signal.Signals] = []
+
+    async def ended(self) -> int:
+        """The exit code, when all is down."""
+        work = asyncio.create_task(self.work())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.interrupted, number, work)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self.signals:
+                raise
+            return 128 + self.signals[0]
+
+    def interrupted(self, number: signal.Signals, work: asyncio.Task[int]) -> None:
+        """The first signal ends the run in order; more of them do not hurry what must be complete."""
+        if not self.signals:
+            self.console.print("ending…", style="dim")
+            work.cancel()
+        self.signals.append(number)
+
+    async def work(self) -> int:
+        from nemo_gym.launch.head import Head
+        from nemo_gym.launch.launcher import Launcher, LaunchError
+
+        launcher = Launcher(self.composed, self.run_id, self.composed.logs())
+        head = Head(self.run_id, lambda: {"servers": launcher.describe()}, self.command)
+        began = time.monotonic()
+        try:
+            await head.start()
+            await launcher.up(self.console)
+            self.console.print(f"{_count(launcher)} up after {time.monotonic() - began:.1f} s", style="dim")
+            working = asyncio.create_task(self.run_job(launcher) if self.job else self.stay(launcher))
+            return await _unless_a_server_ends(working, launcher)
+        except LaunchError as error:
+            self.show_culprit(error)
+            return FAILED
+        finally:
+            await asyncio.shield(_down(launcher, head))
+
+    async def stay(self, launcher: Launcher) -> int:
+        for name, url in launcher.servers.items():
+            self.console.print(f"  {name}  [cyan]{url}[/]")
+        self.console.print("Ctrl-C ends them; ng_status in another shell lists them", style="dim")
+        await asyncio.Event().wait()
+        return 0
+
+    async def run_job(self, launcher: Launcher) -> int:
+        from nemo_gym.rollouts.job import run_job
+        from nemo_gym.web import client
+        from nemo_gym.web.peers import ServerClient
+
+        assert self.job is not None
+        models = [name for name, kind in launcher.kinds.items() if kind == "responses_api_models"]
+        try:
+            result = await run_job(
+                self.job,
+                ServerClient(launcher.servers, launcher.kinds),
+                run_id=self.run_id,
+                model_servers=models,
+                config_digest=self.composed.digest(),
+                console=self.console,
+            )
+        finally:
+            await client.close()
+        exported = await self.export() if self.job.export else None
+        self.summary(result, exported)
+        return int(result.exit_code)
+
+    async def export(self) -> Any:
+        from nemo_gym.export.exporter import export
+
+        assert self.job is not None
+        with self.console.status("exporting"):
+            return await asyncio.to_thread(export, self.job.output, self.job.export)
+
+    def summary(self, result: Any, exported: Any) -> None:
+        from .summary import print_summary
+
+        assert self.job is not None
+        print_summary(self.console, self.job, result, exported)
+
+    def show_culprit(self, error: LaunchError) -> None:
+        """The one server that is to blame, and its last words."""
+        console: Console = self.console
+        console.print(f"{error.server}: {error}" if error.server else str(error), style="bold red", markup=False)
+        if error.last_words:
+            console.print(error.last_words, markup=False)
+        if error.server:
+            console.print(f"its log: {self.composed.logs() / error.server}.log", style="dim", markup=False)
+
+
+async def _unless_a_server_ends(working: asyncio.Task[int], launcher: Launcher) -> int:
+    """The work's result; LaunchError as soon as a server has died under it."""
+    watching = asyncio.create_task(launcher.watch())
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise watching.result()
+        return working.result()
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _down(launcher: Launcher, head: Any) -> None:
+    await launcher.down()
+    await head.stop()
+
+
+def _run_id(job: JobConfig | None) -> str:
+    """The resumed run's id, the one asked for, or a new one that sorts by time."""
+    if job is not None and job.resume:
+        from nemo_gym.rollouts import manifest
+
+        if (earlier := manifest.load(Path(job.output))) is not None:
+            return earlier.run_id
+    if job is not None and job.run_id:
+        return job.run_id
+    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
+
+
+def _count(launcher: Launcher) -> str:
+    count = len(launcher.servers)
+    return f"{count} {'server' if count == 1 else 'servers'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""Names that environments and agents import: the keys of rows and rollouts, and the run's servers."""
+
+from nemo_gym.config.rows import (
+    AGENT_REF_KEY_NAME,
+    POLICY_API_KEY_KEY_NAME,
+    POLICY_BASE_URL_KEY_NAME,
+    POLICY_MODEL_KEY_NAME,
+    POLICY_MODEL_NAME_KEY_NAME,
+    RESPONSE_KEY_NAME,
+    RESPONSES_CREATE_PARAMS_KEY_NAME,
+    REWARD_KEY_NAME,
+    ROLLOUT_ID_KEY_NAME,
+    ROLLOUT_INDEX_KEY_NAME,
+    TASK_INDEX_KEY_NAME,
+)
+from nemo_gym.web.service import get_first_server_config_dict, get_global_config_dict
+
+__all__ = [
+    "AGENT_REF_KEY_NAME",
+    "POLICY_API_KEY_KEY_NAME",
+    "POLICY_BASE_URL_KEY_NAME",
+    "POLICY_MODEL_KEY_NAME",
+    "POLICY_MODEL_NAME_KEY_NAME",
+    "RESPONSES_CREATE_PARAMS_KEY_NAME",
+    "RESPONSE_KEY_NAME",
+    "REWARD_KEY_NAME",
+    "ROLLOUT_ID_KEY_NAME",
+    "ROLLOUT_INDEX_KEY_NAME",
+    "TASK_INDEX_KEY_NAME",
+    "get_first_server_config_dict",
+    "get_global_config_dict",
+]
