@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from ..dialects.responses.objects import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from ..web.service import SimpleServer
+from .bugs import AnswersBugs
 from .metrics import AggregateMetricsMixin
 
 
@@ -71,6 +72,7 @@ class SimpleResourcesServer(AggregateMetricsMixin, SimpleServer):
     def setup_webserver(self) -> FastAPI:
         app = FastAPI()
         self.setup_session_middleware(app)
+        app.add_middleware(AnswersBugs)
         app.post("/seed_session")(self.seed_session)
         app.post("/verify")(self.verify)
         app.post("/aggregate_metrics")(self.aggregate_metrics)

@@ -1,0 +1,1 @@
+"""Servers that run one rollout: the kind `responses_api_agents`."""

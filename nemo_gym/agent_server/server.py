@@ -1,0 +1,84 @@
+"""What an agent subclasses: `run` plays one dataset row to its reward, `responses` is the loop alone.
+
+Model calls of a rollout go to `/ng-rollout/<id>/…` of the model server, so each is recorded under its rollout. A caller
+that hangs up ends the rollout (`web.service` sees to it), so none goes on after its deadline.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Request
+
+from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
+from ..environment.bugs import AnswersBugs
+from ..environment.metrics import AggregateMetricsMixin
+from ..environment.server import BaseRunRequest, BaseVerifyResponse
+from ..web.correlation import rollout_path, valid_rollout_id
+from ..web.service import SimpleServer
+from .failures import RolloutFailed, answer_failure
+
+__all__ = ["BaseResponsesAPIAgentConfig", "Body", "SimpleResponsesAPIAgent"]
+
+
+class BaseResponsesAPIAgentConfig(BaseRunServerInstanceConfig):
+    skip_verification: bool = False
+    """Take `skip_verification_reward` instead of asking the environment."""
+    skip_verification_reward: float = 0.0
+
+
+class SimpleResponsesAPIAgent(AggregateMetricsMixin, SimpleServer):
+    config: BaseResponsesAPIAgentConfig
+
+    def setup_webserver(self) -> FastAPI:
+        app = FastAPI()
+        self.setup_session_middleware(app)
+        app.add_middleware(AnswersBugs)
+        app.add_exception_handler(RolloutFailed, answer_failure)
+        app.post("/v1/responses")(self.responses)
+        app.post("/ng-rollout/{rollout_id}/v1/responses", include_in_schema=False)(self.responses)
+        app.post("/run")(self.run)
+        app.post("/aggregate_metrics")(self.aggregate_metrics)
+        return app
+
+    async def responses(self, body: Annotated[Any, Body()]) -> Any:
+        """The agent's loop on one Responses request; its output holds every turn."""
+        raise NotImplementedError(f"{type(self).__name__} has no responses()")
+
+    async def run(self, body: BaseRunRequest) -> BaseVerifyResponse:
+        """One rollout: seed the environment, run the loop, have it verified."""
+        raise NotImplementedError(f"{type(self).__name__} has no run()")
+
+    async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
+        return self.aggregate(body.verify_responses)
+
+    # ---- which rollout a call belongs to
+
+    def rollout_id_from_run(self, body: Any) -> str | None:
+        """The rollout id of a `/run` body (a dict or an object), None without one."""
+        if isinstance(body, dict):
+            found = body.get("_ng_rollout_id")
+        else:
+            found = getattr(body, "capture_rollout_id", None) or (getattr(body, "model_extra", None) or {}).get(
+                "_ng_rollout_id"
+            )
+        return found if isinstance(found, str) and valid_rollout_id(found) else None
+
+    def url_path_for_run(self, url_path: str, body: Any) -> str:
+        """`url_path` as it is called within the rollout of a `/run` body."""
+        return rollout_path(self.rollout_id_from_run(body), url_path)
+
+    def base_url_for_run(self, base_url: str, body: Any) -> str:
+        """The root of a model server within the rollout of a `/run` body, without `/v1`."""
+        return base_url.rstrip("/") + self.url_path_for_run("", body)
+
+    def url_path_for_request(self, url_path: str, request: Request | None) -> str:
+        """`url_path` within the rollout that a request to this agent came under."""
+        return rollout_path(None if request is None else request.path_params.get("rollout_id"), url_path)
+
+    def resolve_model_base_url(self, model_server_name: str, rollout_id: str | None = None) -> str:
+        """The base URL that an OpenAI client takes, `/v1` included."""
+        return self.server_client.base_url(model_server_name) + rollout_path(rollout_id, "/v1")
+
+
+BaseResponsesAPIAgent = SimpleResponsesAPIAgent

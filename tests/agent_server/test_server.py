@@ -1,0 +1,87 @@
+import asyncio
+
+import aiohttp
+import pytest
+from fastapi import Request
+
+from nemo_gym.base_responses_api_agent import (
+    BaseResponsesAPIAgentConfig,
+    BaseRunRequest,
+    RolloutFailed,
+    SimpleResponsesAPIAgent,
+)
+from nemo_gym.server_utils import ServerClient
+from tests.loopback import serving
+
+PARAMS = {"responses_create_params": {"input": "hi"}}
+
+
+class Agent(SimpleResponsesAPIAgent):
+    async def responses(self, request: Request) -> dict:
+        return {"path": self.url_path_for_request("/v1/responses", request)}
+
+    async def run(self, body: BaseRunRequest) -> dict:
+        what = body.responses_create_params.input
+        if what == "wait":
+            Agent.events.append("began")
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                Agent.events.append("cancelled")
+                raise
+        if what in ("agent", "model", "verifier", "infrastructure"):
+            raise RolloutFailed(what, "words")
+        if what == "raise":
+            raise ValueError("broken")
+        return {"path": self.url_path_for_run("/v1/responses", body), "base": self.base_url_for_run("http://m/", body)}
+
+
+@pytest.fixture
+def agent():
+    Agent.events = []
+    config = BaseResponsesAPIAgentConfig(name="agent")
+    return Agent(config=config, server_client=ServerClient({"model": "http://127.0.0.1:1"}))
+
+
+async def test_model_calls_carry_the_rollout(agent):
+    async with serving(agent.asgi()) as url, aiohttp.ClientSession() as session:
+        async with session.post(f"{url}/run", json=PARAMS | {"_ng_rollout_id": "r.1"}) as answer:
+            assert await answer.json() == {
+                "path": "/ng-rollout/r.1/v1/responses",
+                "base": "http://m/ng-rollout/r.1",
+            }
+        async with session.post(f"{url}/run", json=PARAMS) as answer:
+            assert (await answer.json())["path"] == "/v1/responses"
+        async with session.post(f"{url}/ng-rollout/r.2/v1/responses", json={}) as answer:
+            assert await answer.json() == {"path": "/ng-rollout/r.2/v1/responses"}
+    assert agent.resolve_model_base_url("model", "r.1") == "http://127.0.0.1:1/ng-rollout/r.1/v1"
+    assert agent.rollout_id_from_run({"_ng_rollout_id": "../x"}) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("agent", 500), ("model", 502), ("verifier", 502), ("infrastructure", 503)]
+)
+async def test_a_failure_says_whose_it_is(agent, kind, status):
+    async with serving(agent.asgi()) as url, aiohttp.ClientSession() as session:
+        body = {"responses_create_params": {"input": kind}}
+        async with session.post(f"{url}/run", json=body) as answer:
+            assert answer.status == status
+            assert (await answer.json())["error"]["kind"] == kind
+
+
+async def test_a_bug_is_an_answer_and_the_next_rollout_goes_on(agent):
+    async with serving(agent.asgi()) as url, aiohttp.ClientSession() as session:
+        async with session.post(f"{url}/run", json={"responses_create_params": {"input": "raise"}}) as answer:
+            assert answer.status == 500
+        async with session.post(f"{url}/run", json=PARAMS) as answer:
+            assert answer.status == 200
+
+
+async def test_a_caller_that_hangs_up_ends_the_rollout(agent):
+    async with serving(agent.asgi()) as url, aiohttp.ClientSession() as session:
+        with pytest.raises(asyncio.TimeoutError):
+            async with asyncio.timeout(0.3):
+                await session.post(f"{url}/run", json={"responses_create_params": {"input": "wait"}})
+        async with asyncio.timeout(5):
+            while agent.events != ["began", "cancelled"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
