@@ -1,0 +1,112 @@
+"""One rollout: asked of the agent, held to its deadline, and sealed at every model server whatever came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+
+from ..web.correlation import rollout_path
+from ..web.peers import ServerClient, get_response_json
+from .outcome import INCOMPLETE, Failure, Outcome, Ticket, from_status, shortened
+
+_SEAL_TIMEOUT_S = 30.0
+_CAPTURE_OFF = 400
+
+
+class Attempt:
+    """Makes rollouts of tickets.
+
+    Args:
+        model_servers: where each rollout is sealed.
+        timeout_s: the deadline of one rollout.
+    """
+
+    def __init__(self, client: ServerClient, model_servers: Sequence[str], timeout_s: float) -> None:
+        self._client = client
+        self._model_servers = tuple(model_servers)
+        self._timeout_s = timeout_s
+
+    async def make(self, ticket: Ticket) -> Outcome:
+        """The outcome, always; cancelled only after the rollout is sealed as cancelled."""
+        started, clock = time.time(), time.monotonic()
+        result: dict[str, Any] | None = None
+        failure: Failure | None = None
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                result = await self._run(ticket)
+        except _Failed as error:
+            failure = error.failure
+        except TimeoutError:
+            failure = Failure("timeout", f"not finished within {self._timeout_s:g} s")
+        except asyncio.CancelledError as error:
+            failure, cancelled = Failure("cancelled", "the job was stopped"), error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            words = f"the agent server {ticket.agent!r} did not answer: {type(error).__name__}: {error}"
+            failure = Failure("infrastructure", shortened(words))
+        seconds = time.monotonic() - clock
+        sealing = asyncio.ensure_future(self._seal(ticket.rollout_id, INCOMPLETE[failure.kind] if failure else None))
+        calls, incomplete = await asyncio.shield(sealing)
+        if cancelled is not None:
+            raise cancelled
+        return Outcome(ticket, started, seconds, result, failure, calls, incomplete)
+
+    async def _run(self, ticket: Ticket) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)  # the deadline around this ends it
+        response = await self._client.post(ticket.agent, "/run", json=ticket.row, timeout=timeout)
+        body: Any = None
+        try:
+            body = await get_response_json(response)
+        except ValueError:
+            if response.ok:
+                raise _Failed(Failure("agent", "its answer is not JSON", response.status)) from None
+        if not response.ok:
+            raise _Failed(from_status(response.status, body, (await response.text(errors="replace"))))
+        _check(body, response.status)
+        return body
+
+    async def _seal(self, rollout_id: str, incomplete: str | None) -> tuple[int | None, str | None]:
+        """How many calls the model servers recorded, and why the record is not whole."""
+        seals = await asyncio.gather(*(self._seal_at(name, rollout_id, incomplete) for name in self._model_servers))
+        known = [seal for seal in seals if seal is not None]
+        calls = sum(count for count, _ in known) if known else None
+        return calls, next((reason for _, reason in known if reason), incomplete)
+
+    async def _seal_at(self, server: str, rollout_id: str, incomplete: str | None) -> tuple[int, str | None] | None:
+        """None where capture is off."""
+        try:
+            async with asyncio.timeout(_SEAL_TIMEOUT_S):
+                response = await self._client.post(
+                    server, rollout_path(rollout_id, "/seal"), json={"incomplete": incomplete}
+                )
+                if response.status == _CAPTURE_OFF:
+                    await response.read()
+                    return None
+                body = await get_response_json(response)
+                if response.ok:
+                    return len(body["call_ids"]), body.get("incomplete")
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+            pass
+        return 0, "unsealed"
+
+
+class _Failed(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def _check(body: Any, status: int) -> None:
+    """A result has a reward that is a finite number; anything else is a failure, not a zero."""
+    if not isinstance(body, dict):
+        raise _Failed(Failure("agent", f"its answer is {type(body).__name__}, not an object", status))
+    reward = body.get("reward")
+    if isinstance(reward, bool):
+        body["reward"] = float(reward)
+    elif not isinstance(reward, int | float) or not math.isfinite(reward):
+        raise _Failed(Failure("verifier", f"the reward is {shortened(repr(reward))}, not a finite number", status))

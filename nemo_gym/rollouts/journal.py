@@ -1,0 +1,182 @@
+"""What is done survives any kill: one finished rollout is one line, written with one call.
+
+A line that a kill left unfinished is cut off when the journal is opened again, and its rollout is made anew. Of what
+has been written only figures are kept in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+from msgspec import Struct
+
+from ..web.client import dumps
+from .outcome import Outcome
+
+TASK, REPEAT, ROLLOUT, META = "_ng_task_index", "_ng_rollout_index", "_ng_rollout_id", "_ng_rollout"
+
+
+class JournalError(Exception):
+    """The journal is not one; words for the user."""
+
+
+class Entry(Struct, frozen=True):
+    """What is remembered of a finished rollout."""
+
+    task: int
+    repeat: int
+    reward: float
+    masked: bool
+    seconds: float
+    calls: int | None
+    prompt_tokens: int
+    output_tokens: int
+    incomplete: str | None
+
+
+class Journal:
+    """`rollouts.jsonl` and, for what failed, `failures.jsonl` beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "rollouts.jsonl"
+        self.failures_path = folder / "failures.jsonl"
+        self.entries: list[Entry] = []
+        _cut_torn_line(self.path)
+        _cut_torn_line(self.failures_path)
+        self.done = set()
+        for number, row in enumerate(read(self.path), 1):
+            try:
+                entry = _entry(row)
+            except (KeyError, TypeError, ValueError) as error:
+                raise JournalError(f"{self.path}:{number}: no rollout of a job: {error!r}") from error
+            self.entries.append(entry)
+            self.done.add((entry.task, entry.repeat))
+        self._rollouts = _append(self.path)
+        self._failures = _append(self.failures_path)
+
+    def add(self, outcome: Outcome) -> None:
+        """A finished rollout, or a failed one; on return no kill of this process can lose it."""
+        if outcome.result is None:
+            _write(self._failures, _failure_row(outcome))
+            return
+        row = _result_row(outcome)
+        _write(self._rollouts, row)
+        entry = _entry(row)
+        self.entries.append(entry)
+        self.done.add((entry.task, entry.repeat))
+
+    def close(self) -> None:
+        for descriptor in (self._rollouts, self._failures):
+            os.fsync(descriptor)
+            os.close(descriptor)
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a journal; a torn last line is left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise JournalError(f"{path}:{number}: not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise JournalError(f"{path}:{number}: expected an object")
+            yield row
+
+
+def _result_row(outcome: Outcome) -> dict[str, Any]:
+    ticket = outcome.ticket
+    return {
+        **ticket.row,
+        **(outcome.result or {}),
+        **_identity(outcome),
+        META: {
+            "started": outcome.started,
+            "seconds": outcome.seconds,
+            "calls": outcome.calls,
+            "incomplete": outcome.incomplete,
+        },
+    }
+
+
+def _failure_row(outcome: Outcome) -> dict[str, Any]:
+    failure = outcome.failure
+    assert failure is not None
+    return {
+        **_identity(outcome),
+        "kind": failure.kind,
+        "message": failure.message,
+        "status": failure.status,
+        "started": outcome.started,
+        "seconds": outcome.seconds,
+        "calls": outcome.calls,
+        "incomplete": outcome.incomplete,
+    }
+
+
+def _identity(outcome: Outcome) -> dict[str, Any]:
+    ticket = outcome.ticket
+    return {
+        TASK: ticket.task,
+        REPEAT: ticket.repeat,
+        ROLLOUT: ticket.rollout_id,
+        "agent_ref": {"type": "responses_api_agents", "name": ticket.agent},
+    }
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    meta = row.get(META) or {}
+    response = row.get("response")
+    usage = (response.get("usage") if isinstance(response, dict) else None) or {}
+    return Entry(
+        task=int(row[TASK]),
+        repeat=int(row[REPEAT]),
+        reward=float(row["reward"]),
+        masked=bool(row.get("mask_sample")),
+        seconds=float(meta.get("seconds") or 0.0),
+        calls=meta.get("calls"),
+        prompt_tokens=_count(usage, "input_tokens"),
+        output_tokens=_count(usage, "output_tokens"),
+        incomplete=meta.get("incomplete"),
+    )
+
+
+def _count(usage: Any, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) else 0
+
+
+def _append(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+def _write(descriptor: int, row: dict[str, Any]) -> None:
+    data = memoryview(dumps(row) + b"\n")
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Ends the file after its last whole line."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        block = 1 << 16
+        while end > 0:
+            start = max(0, end - block)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                end = start + found + 1
+                break
+            end = start
+        file.truncate(end)

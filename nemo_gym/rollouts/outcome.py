@@ -1,0 +1,68 @@
+"""How a rollout ended. A failure is never a reward: what failed has no result, and is counted by its kind."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+FailureKind = Literal["agent", "model", "verifier", "timeout", "infrastructure", "cancelled", "row"]
+"""Whose failure it is; `row`: the dataset's row cannot be run."""
+
+INCOMPLETE: dict[FailureKind, str | None] = {
+    "agent": "agent_error",
+    "model": "backend_error",
+    "verifier": None,  # the conversation is whole; only its reward is missing
+    "timeout": "deadline",
+    "infrastructure": "agent_error",
+    "cancelled": "cancelled",
+    "row": "agent_error",
+}
+"""What the record of the rollout's calls is sealed with."""
+
+_SAID = ("agent", "model", "verifier", "infrastructure")
+_WORDS = 2000
+
+
+class Failure(Struct, frozen=True):
+    kind: FailureKind
+    message: str
+    status: int | None = None
+    """The HTTP status of the agent's answer, where there was one."""
+
+
+class Ticket(Struct, frozen=True):
+    """One rollout to be made: which row, which repeat, under which id."""
+
+    task: int
+    repeat: int
+    rollout_id: str
+    agent: str
+    row: dict[str, Any]
+
+
+class Outcome(Struct, frozen=True):
+    """What became of a ticket: a result, or a failure. `calls` and `incomplete` are the model servers' own word."""
+
+    ticket: Ticket
+    started: float
+    seconds: float
+    result: dict[str, Any] | None = None
+    failure: Failure | None = None
+    calls: int | None = None
+    """None where no model server could say (capture is off, or the seal failed)."""
+    incomplete: str | None = None
+    """Why the rollout's record is not whole."""
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= _WORDS else text[:_WORDS] + "…"
+
+
+def from_status(status: int, body: Any, text: str) -> Failure:
+    """The failure that an agent's error answer means; an agent that does not say is at fault itself."""
+    error = body.get("error") if isinstance(body, dict) else None
+    error = error if isinstance(error, dict) else {}
+    kind: FailureKind = error["kind"] if error.get("kind") in _SAID else "agent"
+    said = error.get("message")
+    return Failure(kind, shortened(said if isinstance(said, str) and said else text or f"HTTP {status}"), status)
