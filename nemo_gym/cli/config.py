@@ -58,7 +58,8 @@ def validate_main(argv: list[str] | None = None) -> int:
 
 
 def _plain(problem: Problem) -> dict[str, str]:
-    return msgspec.to_builtins(problem)  # type: ignore[no-any-return]
+    plain: dict[str, str] = msgspec.to_builtins(problem)
+    return plain
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from nemo_gym.config import paths
 from nemo_gym.launch import head
 
 from .arguments import split
@@ -14,7 +15,7 @@ from .arguments import split
 _USAGE = """usage: ng_status [--json]
 
 Lists the runs that are up and their servers, with addresses, states and logs."""
-_MARKS = {"ready": "[green]ready[/]", "starting": "[yellow]starting[/]", "ended": "[red]ended[/]"}
+_COLOURS = {"ready": "green", "starting": "yellow", "ended": "red"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,26 +50,25 @@ def _described(run: head.Run) -> dict[str, Any]:
 def _show(found: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(highlight=False, soft_wrap=True)
     for run in found:
         silent = "" if run["answers"] else ", does not answer"
         console.print(f"[bold]{escape(run['run_id'])}[/]  pid {run['pid']}, up {_age(run['started'])}{silent}")
         console.print(f"  {escape(' '.join(run['command']))}  in {escape(run['folder'])}", style="dim")
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim", pad_edge=False)
-        for column in ("  server", "kind", "state", "address", "log"):
-            table.add_column(column, no_wrap=not sys.stdout.isatty())
-        for server in run["servers"]:
-            note = f" [dim]{escape(server['note'])}[/]" if server.get("note") else ""
-            table.add_row(
-                "  " + escape(server["name"]),
-                f"{server['kind']}/{server['implementation']}",
-                _MARKS.get(server["state"], server["state"]) + note,
-                server["url"],
-                escape(server["log"]),
-            )
-        console.print(table)
+        rows = [(server["name"], server["state"], server["url"], _kind(server)) for server in run["servers"]]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for cells, server in zip(rows, run["servers"], strict=True):
+            name, state, url, kind = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+            log = escape(paths.shown(server["log"]))
+            colour = _COLOURS.get(server["state"], "red")
+            console.print(f"  {escape(name)}  [{colour}]{state}[/]  {url}  {kind}  [dim]{log}[/]")
+            if server.get("note"):
+                console.print(f"    {escape(server['note'])}", style="yellow")
+
+
+def _kind(server: dict[str, Any]) -> str:
+    return f"{server['kind']}/{server['implementation']}"
 
 
 def _age(since: float) -> str:

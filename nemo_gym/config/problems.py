@@ -46,6 +46,13 @@ def find_problems(composed: Composed) -> list[Problem]:
     return [*composed.problems, *_Search(composed).all()]
 
 
+def find_job_problems(composed: Composed) -> list[Problem]:
+    """The faults of the job alone, for servers that are up already."""
+    if composed.problems:
+        return composed.problems
+    return list(_Search(composed).job_itself())
+
+
 class _Search:
     def __init__(self, composed: Composed) -> None:
         self.composed = composed
@@ -192,15 +199,19 @@ class _Search:
     # ---- the job
 
     def job(self) -> Iterator[Problem]:
+        yield from self.job_itself()
         job = self.composed.config.get("job")
-        if job is None:
-            return
-        yield from self.model(JobConfig, ("job",), job)
         if not isinstance(job, dict):
             return
         for name in ("agent", "agent_name"):
             if isinstance(job.get(name), str):
                 yield from self.reference(("job", name), "responses_api_agents", job[name])
+
+    def job_itself(self) -> Iterator[Problem]:
+        job = self.composed.config.get("job")
+        yield from self.model(JobConfig, ("job",), job)
+        if not isinstance(job, dict):
+            return
         for name in ("input", "input_jsonl_fpath"):
             if isinstance(job.get(name), str) and ("job", name) not in self.composed.unresolved:
                 yield from self.readable(("job", name), job[name])

@@ -48,6 +48,8 @@ def _server(app: Any) -> _Server:
             loop="uvloop",
             http="httptools",
             ws="none",
+            interface="asgi3",
+            proxy_headers=False,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -1,0 +1,137 @@
+"""`ng_collect_rollouts`: a job on servers that an `ng_run` in another shell keeps up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from nemo_gym.config import paths
+from nemo_gym.config.compose import COMMAND_LINE, Composed, compose
+from nemo_gym.config.faults import Problem, did_you_mean
+from nemo_gym.config.problems import find_job_problems
+from nemo_gym.config.types import JobConfig
+from nemo_gym.launch import head
+
+from .arguments import OVERRIDES, show, split
+
+_USAGE = f"""usage: ng_collect_rollouts +agent=NAME +input=FILE +output=FOLDER [overrides]
+
+Runs a job on the servers of an ng_run in another shell. The keys are those of a `job` (`+agent_name`,
+`+input_jsonl_fpath`, `+output_jsonl_fpath`, `+num_repeats`, … are accepted too). With several runs up, +run=RUN_ID
+chooses one.
+
+{OVERRIDES}"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    args, _ = split(argv, _USAGE)
+    composed = compose(args)
+    wanted = composed.config.pop("run", None)
+    if "job" not in composed.config:
+        composed = _as_job(composed)
+    problems = find_job_problems(composed) or _faults(composed)
+    job = None if problems else composed.job()
+    if job is None:
+        show(problems)
+        return 2
+    run = _chosen(wanted)
+    if isinstance(run, str):
+        print(run, file=sys.stderr)
+        return 1
+    answer = head.ask(run)
+    if answer is None:
+        print(f"run {run.run_id} does not answer", file=sys.stderr)
+        return 1
+    servers = {server["name"]: server for server in answer["servers"]}
+    if job.agent not in servers or servers[job.agent]["kind"] != "responses_api_agents":
+        agents = [name for name, server in servers.items() if server["kind"] == "responses_api_agents"]
+        print(f"agent: run {run.run_id} has no agent {job.agent!r}{did_you_mean(job.agent, agents)}", file=sys.stderr)
+        return 2
+    return asyncio.run(_collect(job, run.run_id, servers, _asked_file(composed)))
+
+
+def _faults(composed: Composed) -> list[Problem]:
+    from .run import job_faults
+
+    if composed.config["job"].get("export"):
+        where = composed.origin(("job", "export"))
+        return [Problem("job.export", where, "needs captures of this job alone: use ng_run with a job, or ng_export")]
+    return job_faults(composed)
+
+
+def _as_job(composed: Composed) -> Composed:
+    """NeMo Gym's way of saying it: the job's keys at the top of the command line."""
+    said = {key[0] for key, origin in composed.origins.items() if len(key) == 1 and origin == COMMAND_LINE}
+    job_keys = {key: value for key, value in composed.config.items() if key in said}
+    for key in job_keys:
+        del composed.config[key]
+    composed.config["job"] = job_keys
+    for key, origin in list(composed.origins.items()):
+        composed.origins[("job", *key)] = origin
+    return composed
+
+
+def _asked_file(composed: Composed) -> Path | None:
+    """The file that NeMo Gym's `output_jsonl_fpath` names; a job writes a folder of its name beside it."""
+    named = composed.config["job"].get("output_jsonl_fpath") or composed.config["job"].get("output")
+    return paths.absolute(named) if isinstance(named, str) and named.endswith(".jsonl") else None
+
+
+def _chosen(wanted: Any) -> head.Run | str:
+    runs = head.runs()
+    if wanted is not None:
+        found = [run for run in runs if run.run_id == wanted]
+        return found[0] if found else f"run: there is no run {wanted!r}{did_you_mean(str(wanted), _ids(runs))}"
+    if not runs:
+        return "nothing is running: start the servers with ng_run in another shell"
+    if len(runs) > 1:
+        return f"several runs are up: choose one with +run=… out of {', '.join(_ids(runs))}"
+    return runs[0]
+
+
+def _ids(runs: list[head.Run]) -> list[str]:
+    return [run.run_id for run in runs]
+
+
+async def _collect(job: JobConfig, run_id: str, servers: dict[str, Any], file: Path | None) -> int:
+    from rich.console import Console
+
+    from nemo_gym.rollouts.job import run_job
+    from nemo_gym.rollouts.summary import lines
+    from nemo_gym.web import client
+    from nemo_gym.web.peers import ServerClient
+
+    console = Console(highlight=False, soft_wrap=True)
+    kinds = {name: server["kind"] for name, server in servers.items()}
+    try:
+        result = await run_job(
+            job,
+            ServerClient({name: server["url"] for name, server in servers.items()}, kinds),
+            run_id=run_id,
+            model_servers=[name for name, kind in kinds.items() if kind == "responses_api_models"],
+            config_digest="",
+            console=console,
+        )
+    finally:
+        await client.close()
+    for line in lines(result.summary, paths.shown(job.output)) if result.summary else []:
+        console.print(line, markup=False)
+    if result.problem:
+        console.print(result.problem, style="bold red", markup=False)
+    if file is not None and result.summary is not None:
+        _publish(Path(job.output) / "rollouts.jsonl", file)
+    return result.exit_code
+
+
+def _publish(journal: Path, file: Path) -> None:
+    scratch = file.with_name(file.name + ".tmp")
+    shutil.copyfile(journal, scratch)
+    os.replace(scratch, file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
