@@ -43,7 +43,7 @@ def mean_interval(groups: Iterable[Sequence[float]]) -> Interval | None:
 
 
 def t_quantile(df: int) -> float:
-    """The 97.5 % point of Student's t: exact for 1 and 2 degrees of freedom, else Cornish-Fisher (within 0.5 %)."""
+    """The 97.5 % point of Student's t: exact for 1 and 2 degrees of freedom, else Cornish-Fisher (within 1 %)."""
     if df <= 2:
         return math.tan(math.pi * 0.475) if df == 1 else 0.95 * math.sqrt(2 / (1 - 0.95**2))
     z = statistics.NormalDist().inv_cdf(0.975)

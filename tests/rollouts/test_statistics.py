@@ -1,0 +1,73 @@
+import itertools
+import math
+import random
+import statistics
+
+import pytest
+
+from nemo_gym.rollouts.statistics import best_of, mean_interval, numeric_fields, pass_at, t_quantile
+
+
+@pytest.mark.parametrize(
+    ("df", "exact"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)],
+)
+def test_the_t_quantile(df, exact):
+    assert t_quantile(df) == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.parametrize(("n", "c"), [(4, 0), (4, 1), (4, 3), (4, 4), (8, 3)])
+def test_pass_at_k_is_the_unbiased_estimator(n, c):
+    values = [1.0] * c + [0.0] * (n - c)
+    for k in range(1, n + 1):
+        assert best_of(values, k) == pytest.approx(1 - math.comb(n - c, k) / math.comb(n, k))
+    assert best_of(values, n + 1) is None
+    assert best_of(values, 0) is None
+
+
+def test_best_of_any_rewards_is_the_mean_over_all_subsets():
+    values = [0.1, 0.7, -0.3, 0.7, 2.0]
+    for k in range(1, 6):
+        bests = [max(chosen) for chosen in itertools.combinations(values, k)]
+        assert best_of(values, k) == pytest.approx(statistics.mean(bests))
+
+
+def test_tasks_with_too_few_rollouts_do_not_count():
+    assert pass_at([[1.0], [1.0, 0.0]], 2) == 1.0
+    assert pass_at([[1.0]], 2) is None
+
+
+def test_one_rollout_a_task_is_the_plain_standard_error():
+    values = [0.0, 1.0, 1.0, 0.0, 1.0]
+    interval = mean_interval([[value] for value in values])
+    assert interval.error == pytest.approx(statistics.stdev(values) / math.sqrt(5))
+    assert interval.low == pytest.approx(interval.mean - t_quantile(4) * interval.error)
+
+
+def test_repeats_that_agree_do_not_narrow_the_interval():
+    once = mean_interval([[0.0], [1.0], [1.0], [0.0]])
+    often = mean_interval([[0.0] * 8, [1.0] * 8, [1.0] * 8, [0.0] * 8])
+    assert often.error == pytest.approx(once.error)
+    assert (often.rollouts, often.tasks) == (32, 4)
+
+
+def test_the_interval_covers_the_truth():
+    draw = random.Random(3)
+    covered = 0
+    for _ in range(400):
+        chances = [draw.betavariate(2, 2) for _ in range(30)]
+        interval = mean_interval([[float(draw.random() < chance) for _ in range(4)] for chance in chances])
+        covered += interval.low <= 0.5 <= interval.high
+    assert 0.92 <= covered / 400 <= 0.98
+
+
+def test_little_data():
+    assert mean_interval([]) is None
+    assert mean_interval([[]]) is None
+    alone = mean_interval([[1.0, 0.0]])
+    assert (alone.mean, alone.low, alone.high) == (0.5, None, None)
+
+
+def test_numeric_fields():
+    rows = [{"reward": 1, "ok": True, "_ng_task_index": 3, "text": "x", "bad": math.nan}, {"reward": 0.5}]
+    assert numeric_fields(rows) == {"reward": [1.0, 0.5], "ok": [1.0]}
