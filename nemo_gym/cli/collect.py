@@ -70,8 +70,7 @@ def _as_job(composed: Composed) -> Composed:
     for key in job_keys:
         del composed.config[key]
     composed.config["job"] = job_keys
-    for key, origin in list(composed.origins.items()):
-        composed.origins[("job", *key)] = origin
+    composed.origins.update({("job", *path): origin for path, origin in composed.origins.items()})
     return composed
 
 

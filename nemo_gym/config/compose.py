@@ -165,6 +165,7 @@ class _Composer:
         parent = OmegaConf.select(self.tree, ".".join(key[:-1])) if len(key) > 1 else self.tree
         if isinstance(parent, DictConfig) and key[-1] in parent:
             del parent[key[-1]]
+            self.origins = {k: origin for k, origin in self.origins.items() if k[: len(key)] != key}
         else:
             known = map(str, parent) if isinstance(parent, DictConfig) else ()
             self._fault(f"~{name}", COMMAND_LINE, "there is no such key to delete" + did_you_mean(key[-1], known))
@@ -183,7 +184,7 @@ class _Composer:
                 chain = " -> ".join(paths.shown(p) for p in (*importing, path))
                 self._fault("config_paths", where, f"files import one another: {chain}")
             elif not path.is_file():
-                near = did_you_mean(path.name, (p.name for p in path.parent.glob("*.yaml")))
+                near = did_you_mean(path.name, (p.name for p in paths.beside(name, "*.yaml")))
                 self._fault("config_paths", where, f"expected a file, {name!r} does not exist{near}")
             else:
                 self._merge(path, name if not importing else paths.shown(path), importing)

@@ -30,7 +30,13 @@ def locate(path: str | Path) -> Path:
 
 def entrypoint(kind: str, implementation: str, file: str) -> Path:
     """The file that a server's process runs."""
-    return locate(Path(kind) / implementation / file)
+    return locate(Path(kind) / implementation) / file
+
+
+def beside(path: str | Path, pattern: str = "*") -> list[Path]:
+    """What is there, where `path` was looked for."""
+    folders = {(base / Path(path).expanduser()).parent for base in (Path.cwd(), project_root())}
+    return [found for folder in folders if folder.is_dir() for found in folder.glob(pattern)]
 
 
 def shown(path: str | Path) -> str:

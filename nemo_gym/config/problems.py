@@ -165,7 +165,7 @@ class _Search:
     def readable(self, key: KeyPath, file: str) -> Iterator[Problem]:
         path = paths.locate(file)
         if not path.is_file():
-            near = did_you_mean(path.name, (p.name for p in path.parent.glob(f"*{path.suffix}")))
+            near = did_you_mean(path.name, (p.name for p in paths.beside(file, f"*{path.suffix}")))
             yield self.problem(
                 key, f"expected a file, {file!r} {'is a folder' if path.is_dir() else 'does not exist'}{near}"
             )
@@ -178,7 +178,7 @@ class _Search:
         elif path.exists():
             yield self.problem(key, f"expected a model's folder, {model!r} is a file")
         elif _means_a_folder(model):
-            near = did_you_mean(path.name, (p.name for p in path.parent.glob("*") if p.is_dir()))
+            near = did_you_mean(path.name, (p.name for p in paths.beside(model) if p.is_dir()))
             yield self.problem(key, f"expected a model's folder, {model!r} does not exist{near}")
 
     # ---- ports

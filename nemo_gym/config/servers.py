@@ -36,7 +36,8 @@ def config_class(kind: str, implementation: str, file: Any) -> type[BaseModel]:
         raise EntrypointError(f"expected a file's name, got {file!r}")
     path = paths.entrypoint(kind, implementation, file)
     if not path.parent.is_dir():
-        near = did_you_mean(implementation, (p.name for p in path.parent.parent.glob("[a-z]*") if p.is_dir()))
+        there = paths.beside(Path(kind) / implementation, "[a-z]*")
+        near = did_you_mean(implementation, (p.name for p in there if p.is_dir()))
         raise EntrypointError(f"there is no folder {kind}/{implementation}{near}", about_file=False)
     if not path.is_file():
         near = did_you_mean(file, (p.name for p in path.parent.glob("*.py")))

@@ -1,0 +1,138 @@
+"""Every fault is found at once, without starting anything, and its message names key, place and what was expected."""
+
+import socket
+
+import pytest
+
+from nemo_gym.config.compose import compose
+from nemo_gym.config.problems import find_problems
+from tests import project
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(project.make(tmp_path))
+    return tmp_path
+
+
+ENV = "env.resources_servers.tiny"
+MODEL = "policy_model.responses_api_models.local_tiny"
+
+
+def said(*overrides: str) -> list[str]:
+    return [str(problem) for problem in find_problems(compose(["+config_paths=[run.yaml]", *overrides]))]
+
+
+def test_a_good_configuration_has_none(folder):
+    assert said() == []
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (f"++{ENV}.siez=2", f"command line: {ENV}.siez: is not a known key; did you mean 'size'?"),
+        (f"++{ENV}.size=abc", f"command line: {ENV}.size: expected a whole number, got 'abc'"),
+        (f"++{ENV}.size=0", f"command line: {ENV}.size: expected at least 1, got 0"),
+        (f"++{ENV}.mode=[1]", f"command line: {ENV}.mode: expected text, got [1]"),
+        (f"++{ENV}.api_key=[1]", f"command line: {ENV}.api_key: expected text"),
+        (f"++{ENV}.domain=maths", f"command line: {ENV}.domain: expected 'math', 'coding', "),
+        (f"~{MODEL}.model", f"run.yaml:3: {MODEL}.model: is required"),
+        (f"++{MODEL}.base_url=5", f"command line: {MODEL}.base_url: expected a URL or a list, got 5"),
+        (f"++{MODEL}.base_url=[x]", f"command line: {MODEL}.base_url.0: expected a URL that begins with http:// or"),
+        (f"++{MODEL}.entrypoint=ap.py", f"command line: {MODEL}.entrypoint: expected a file in responses_api_models/"),
+        (
+            f"++{MODEL}.model=./wieghts",
+            f"command line: {MODEL}.model: expected a model's folder, './wieghts' does not exist; did you mean 'weights'?",
+        ),
+        (f"++{MODEL}.model=/no/such/folder", f"command line: {MODEL}.model: expected a model's folder, '/no/such/"),
+        (f"++{MODEL}.model=run.yaml", f"command line: {MODEL}.model: expected a model's folder, 'run.yaml' is a file"),
+        (f"++{MODEL}.model=resources_servers", f"command line: {MODEL}.model: expected a model's folder, 'resources"),
+        (
+            f"++{ENV}.model_server.name=polcy_model",
+            f"command line: {ENV}.model_server.name: there is no server 'polcy_model' of responses_api_models; "
+            "did you mean 'policy_model'?",
+        ),
+        (
+            f"++{ENV}.model_server.name=env",
+            f"command line: {ENV}.model_server.name: expected one of responses_api_models, 'env' is one of",
+        ),
+        (f"++{ENV}.port=70000", f"command line: {ENV}.port: expected at most 65535, got 70000"),
+        (
+            f"++{ENV}.datasets=[{{name: x, type: example, jsonl_fpath: run.jsonl}}]",
+            f"command line: {ENV}.datasets.0.jsonl_fpath: expected a file, 'run.jsonl' does not exist",
+        ),
+        ("++capture.durability=sync", "command line: capture.durability: expected 'fsync', 'flush' or 'none'"),
+        ("++captur.dir=x", "command line: captur: is used by nothing; did you mean 'capture'?"),
+        ("++x.response_api_models.y=1", "command line: x.response_api_models: is no kind of server; did you mean 'res"),
+        ("++x.resources_servers.tinny.mode=a", "command line: x.resources_servers.tinny: there is no folder resources"),
+        ("++job.agent=env", "command line: job.agent: expected one of responses_api_agents, 'env' is one of"),
+        ("++job.repeats=0", "command line: job.repeats: expected at least 1, got 0"),
+        ("++job.input=no.jsonl", "command line: job.input: expected a file, 'no.jsonl' does not exist"),
+        ("++job.repeets=3", "command line: job.repeets: is not a known key; did you mean 'repeats'?"),
+        ("++job={agent: a, agent_name: b}", "command line: job: agent and agent_name are two names of one key"),
+    ],
+)
+def test_each_fault(folder, override, message):
+    assert any(line.startswith(message) for line in said(override)), said(override)
+
+
+def test_all_at_once(folder):
+    found = said(f"++{ENV}.siez=2", f"++{ENV}.size=abc", f"++{MODEL}.model=/no", "++job.repeets=3", "++y=${nope}")
+    for part in (
+        "siez",
+        "size",
+        "local_tiny.model",
+        "job.repeets",
+        "job.agent: is required",
+        "y: ${nope} has no value",
+    ):
+        assert any(part in line for line in found), (part, found)
+
+
+def test_secrets_are_not_shown(folder):
+    (line,) = said("++env_key={a: very-secret}")
+    assert "very-secret" not in line
+
+
+def test_unresolved_keys_are_told_once(folder):
+    assert said("~env_key") == [
+        f"run.yaml:12: {ENV}.api_key: ${{env_key}} has no value: set env_key in env.yaml or pass ++env_key=…"
+    ]
+
+
+def test_port_in_use_and_given_twice(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert said(f"++{ENV}.port={port}") == [
+            f"command line: {ENV}.port: expected a free port, {port} on 127.0.0.1 is in use"
+        ]
+    assert said(f"++{ENV}.port={port}", f"++{MODEL}.port={port}") == [
+        f"command line: {ENV}.port: expected a free port, policy_model is given {port} too"
+    ]
+    assert said(f"++{ENV}.host=no.such.host.invalid", f"++{ENV}.port=8001")[0].endswith("is not known")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import no_such_module\n", "needs the module no_such_module, which is not installed"),
+        ("x = = 1\n", "resources_servers/tiny/app.py cannot be loaded: SyntaxError"),
+        ("raise SystemExit(3)\n", "resources_servers/tiny/app.py cannot be loaded: SystemExit: 3"),
+        ("x = 1\n", "resources_servers/tiny/app.py has no server class"),
+    ],
+)
+def test_entrypoint_that_cannot_be_loaded(folder, source, message):
+    (folder / "resources_servers/tiny/app.py").write_text(source)
+    (line,) = said()
+    assert line.startswith(f"run.yaml:9: {ENV}.entrypoint: {message}")
+
+
+def test_missing_requirements_are_named(folder):
+    (folder / "resources_servers/tiny/app.py").write_text("import no_such_module\n")
+    (folder / "resources_servers/tiny/requirements.txt").write_text("no-such-module\n")
+    assert said()[0].endswith("pip install -r resources_servers/tiny/requirements.txt")
+
+
+def test_nothing_configured(folder):
+    (problem,) = find_problems(compose([]))
+    assert "nothing is configured" in str(problem)
