@@ -1,0 +1,137 @@
+"""What is said again is stored once: JSON values and long texts under the digest of their bytes, per shard.
+
+A long text inside a value is a content of its own, so the client's body, the message read from it and the
+reply that it replays share one copy; so does an image. In stored JSON, `{"$content": "<digest>"}` stands for
+such a text; a key of a client's that looks like it gets one more `$`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from .redact import HIDDEN, Redactor
+from .schema import Row
+
+LONG = 256
+"""Characters from which a text is a content of its own; a reference costs about 80 bytes."""
+_REFERENCE = "$content"
+_MARK = b'$content"'
+_ESCAPED = re.compile(r"\$+content")
+
+
+def digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+def encode(value: Any) -> bytes:
+    """JSON; lone surrogates, which UTF-8 cannot say, are escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value, str_keys=True), separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return json.loads(data)
+
+
+class Contents:
+    """What one shard holds. New contents are pending until `take`, and forgotten by `drop`."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held: set[bytes] = set()
+        self._stored_as: dict[bytes, bytes] = {}
+        self._new: dict[bytes, Row] = {}
+        self._new_stored_as: dict[bytes, bytes] = {}
+
+    def put(self, value: Any, kind: str) -> bytes:
+        """The digest under which this JSON value (or Struct) is held."""
+        data = encode(value)
+        key = digest(data)
+        if _MARK not in data and (key in self._held or key in self._new):
+            return key
+        known = self._stored_as.get(key) or self._new_stored_as.get(key)
+        if known is None:
+            if self._simple(data):
+                return self._put(data, kind)
+            known = self._new_stored_as[key] = self._put(encode(self._outline(decode(data))), kind)
+        return known
+
+    def outline(self, value: Any) -> bytes:
+        """This JSON value (or Struct) for a row, its long texts put away."""
+        data = encode(value)
+        return data if self._simple(data) else encode(self._outline(decode(data)))
+
+    def take(self) -> list[Row]:
+        taken = list(self._new.values())
+        self._held.update(self._new)
+        self._stored_as.update(self._new_stored_as)
+        self.drop()
+        return taken
+
+    def drop(self) -> None:
+        self._new, self._new_stored_as = {}, {}
+
+    def _simple(self, data: bytes) -> bool:
+        return len(data) < LONG and _MARK not in data and not self._redactor.concerns(data)
+
+    def _put(self, body: bytes, kind: str) -> bytes:
+        key = digest(body)
+        if key not in self._held and key not in self._new:
+            self._new[key] = {"digest": key, "kind": kind, "body": body}
+        return key
+
+    def _outline(self, value: Any) -> Any:
+        if isinstance(value, str):
+            text = self._redactor.text(value)
+            if len(text) < LONG:
+                return text
+            return {_REFERENCE: self._put(text.encode("utf-8", "surrogatepass"), "text").hex()}
+        if isinstance(value, list):
+            return [self._outline(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        outlined = {}
+        for name, one in value.items():
+            hidden = isinstance(one, str) and self._redactor.hides(name)
+            outlined["$" + name if _ESCAPED.fullmatch(name) else name] = HIDDEN if hidden else self._outline(one)
+        return outlined
+
+
+def inline(data: bytes, content: Callable[[bytes], bytes]) -> Any:
+    """The JSON value that was stored, its texts put back."""
+    value = decode(data)
+    return _inline(value, content) if _MARK in data else value
+
+
+def _inline(value: Any, content: Callable[[bytes], bytes]) -> Any:
+    if isinstance(value, list):
+        return [_inline(one, content) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and _REFERENCE in value:
+        return content(bytes.fromhex(value[_REFERENCE])).decode("utf-8", "surrogatepass")
+    return {unescaped(name): _inline(one, content) for name, one in value.items()}
+
+
+def unescaped(name: str) -> str:
+    """The key that stands in stored JSON as this one."""
+    return name[1:] if _ESCAPED.fullmatch(name) and name != _REFERENCE else name
+
+
+def references(data: bytes) -> list[bytes]:
+    """The digests that a stored JSON value refers to."""
+    return [bytes.fromhex(found.decode()) for found in _REFERENCES.findall(data)] if _MARK in data else []
+
+
+_REFERENCES = re.compile(rb'\{"\$content":"([0-9a-f]{32})"\}')

@@ -1,0 +1,292 @@
+"""A record as a row: what it shares with its parent's record is not written again.
+
+Two things grow with every turn, the list of messages and the prompt's ids. Both are stored as how much of the
+parent's they begin with, and what is new; the parent's record is then in the same shard. A body's own lists
+(`messages`, `input`, `tools`) are kept alike, element by element.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..exchange.parts import Message, Part
+from ..exchange.reply import Choice, ModelReply
+from ..exchange.request import ModelRequest
+from ..exchange.tokens import shared_prefix
+from ..exchange.tools import Tool
+from .contents import Contents, encode
+from .record import CallRecord, bare_parts
+from .redact import Redactor
+from .schema import VERSION, Row, encodable, row_digest
+
+EMPTY = ModelRequest(())
+SCALARS = ("tool_choice", "parallel_tool_calls", "sampling", "output_schema", "effort", "model", "previous")
+PLAIN = (
+    *("call_id", "run_id", "rollout_id", "attempt", "session_id", "parent_call_id", "relation", "server", "dialect"),
+    *("backend_dialect", "streamed", "trainable", "status", "history", "logprobs_mode"),
+)
+TIMES = ("received_at", "sent_at", "first_token_at", "replied_at")
+
+
+class StoredMessage(Struct, omit_defaults=True):
+    role: str
+    parts: tuple[Part, ...]
+    dialect: str = ""
+    origin: str = ""
+    """Digest of the body's element that the message was read from."""
+    origins: tuple[str, ...] = ()
+    """The same for each part."""
+
+
+class StoredTool(Struct, omit_defaults=True):
+    tool: Tool
+    dialect: str = ""
+    origin: str = ""
+
+
+class _Origins:
+    """Which elements of a request's body its values were read from, and the messages already put away."""
+
+    def __init__(self) -> None:
+        self.dialect = ""
+        self.elements: dict[int, str] = {}
+        self.messages: dict[int, bytes] = {}
+
+    def message(self, message: Message) -> StoredMessage:
+        stored = StoredMessage(message.role, bare_parts(message.parts))
+        if self.elements:
+            stored.origin = self._element(message)
+            origins = tuple([self._element(part) for part in message.parts])
+            stored.origins = origins if any(origins) else ()
+            stored.dialect = self.dialect if stored.origin or stored.origins else ""
+        return stored
+
+    def tool(self, tool: Tool) -> StoredTool:
+        origin = self._element(tool)
+        return StoredTool(replace(tool, origin=None), self.dialect if origin else "", origin)
+
+    def _element(self, value: Any) -> str:
+        origin = getattr(value, "origin", None)
+        return "" if origin is None else self.elements.get(id(origin.body), "")
+
+
+class Kept(Struct):
+    """What a child's record may begin with."""
+
+    prompt: array | None
+    completions: list[array | None]
+    lists: dict[str, list[bytes]]
+
+    @property
+    def size(self) -> int:
+        arrays = [self.prompt, *self.completions]
+        return sum(4 * len(ids) for ids in arrays if ids is not None) + sum(8 * len(one) for one in self.lists.values())
+
+    def sequence(self, choice: int | None) -> array:
+        """The prompt, with one choice's completion."""
+        prompt = self.prompt if self.prompt is not None else array("i")
+        completion = None if choice is None else self.completions[choice]
+        return prompt if completion is None else prompt + completion
+
+
+class Encoder:
+    """Records into the rows of one shard, in order. Memory for parents is bounded; a forgotten one shares nothing."""
+
+    def __init__(self, redactor: Redactor, max_bytes: int = 256 << 20) -> None:
+        self._redactor = redactor
+        self._contents = Contents(redactor)
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._bytes = 0
+        self._max_bytes = max_bytes
+
+    def row(self, record: CallRecord) -> Row:
+        """The row of a record, its digest included. Raises without having changed anything."""
+        try:
+            row, kept = self._row(record)
+            try:
+                row["digest"] = row_digest(row)
+            except UnicodeEncodeError:
+                row = encodable(row)
+                row["digest"] = row_digest(row)
+        except BaseException:
+            self._contents.drop()
+            raise
+        row["new_contents"] = self._contents.take() or None
+        self._keep(record.call_id, kept)
+        return row
+
+    def forget(self, call_id: str) -> None:
+        """No call will continue this one."""
+        kept = self._kept.pop(call_id, None)
+        if kept is not None:
+            self._bytes -= kept.size
+
+    def _keep(self, call_id: str, kept: Kept) -> None:
+        self._kept[call_id] = kept
+        self._bytes += kept.size
+        while self._bytes > self._max_bytes and self._kept:
+            self.forget(next(iter(self._kept)))
+
+    def _row(self, record: CallRecord) -> tuple[Row, Kept]:
+        parent = self._kept.get(record.parent_call_id) if record.parent_call_id is not None else None
+        if parent is not None and record.parent_call_id is not None:
+            self._kept.move_to_end(record.parent_call_id)
+        kept = Kept(None, [], {})
+        row: Row = {"kind": "call", "schema_version": VERSION}
+        for name in PLAIN:
+            row[name] = getattr(record, name)
+        row["attempts"] = [
+            {"replica": one.replica, "started": float(one.started), "ended": float(one.ended), "error": one.error}
+            for one in record.attempts
+        ]
+        row["replica"] = record.attempts[-1].replica if record.attempts else None
+        times = record.times
+        for column, time in zip(TIMES, (times.received, times.sent, times.first_token, times.replied), strict=True):
+            row[column] = None if time is None else float(time)
+        if record.error is not None:
+            row["error_status"], row["error_kind"] = record.error.status, record.error.kind
+            row["error_message"] = self._redactor.text(record.error.message)
+        if record.prefix_break is not None:
+            row["prefix_break"] = {"position": record.prefix_break[0], "cause": record.prefix_break[1]}
+        row["raw"] = None if record.raw is None else self._redactor.raw(record.raw)
+        row["prompt_logprobs"] = record.prompt_logprobs
+        self._requests(record, row, kept, parent)
+        if record.reply is not None:
+            self._reply(record.reply, row, kept, parent)
+        return row, kept
+
+    # ---- requests
+
+    def _requests(self, record: CallRecord, row: Row, kept: Kept, parent: Kept | None) -> None:
+        received, sent = record.received, record.sent
+        origins = _Origins()
+        if received is not None:
+            self._received(received, row, kept, parent, origins)
+            row["model_asked"] = received.model
+        if sent is not None:
+            row["model_sent"] = sent.model
+            row["sent_fields"] = self._sent(sent, received, kept, parent, origins)
+        in_force = sent if sent is not None else received
+        if in_force is not None:
+            sampling = msgspec.structs.asdict(in_force.sampling)
+            row["sampling"] = encode(
+                {name: value for name, value in sampling.items() if value not in (None, ())}
+            ).decode()
+
+    def _received(self, request: ModelRequest, row: Row, kept: Kept, parent: Kept | None, origins: _Origins) -> None:
+        fields = _scalars(request, EMPTY)
+        if request.origin is not None:
+            origins.dialect = fields["dialect"] = request.origin.dialect
+            body, lists = dict(request.origin.body), {}
+            for name, value in body.items():
+                if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+                    digests = [self._contents.put(one, "body") for one in value]
+                    origins.elements.update((id(one), key.hex()) for one, key in zip(value, digests, strict=True))
+                    lists[name] = _shared_and_new(f"body.{name}", digests, kept, parent)
+                    body[name] = None  # keeps its place among the fields
+            fields["body"], fields["lists"] = body, lists
+        shared, new = _shared_and_new("messages", self._messages(request, origins), kept, parent)
+        row["request_prefix_len"], row["request_contents"] = shared, [bytes.fromhex(one) for one in new]
+        if request.tools:
+            fields["tools"] = self._tools(request.tools, origins)
+        row["request_fields"] = self._contents.outline(fields)
+
+    def _sent(
+        self, sent: ModelRequest, received: ModelRequest | None, kept: Kept, parent: Kept | None, origins: _Origins
+    ) -> bytes:
+        """What differs from what was received. A changed request's own origin says the old things; it is not kept."""
+        base = received if received is not None else EMPTY
+        same = sent is received or sent == received
+        fields = {} if same else _scalars(sent, base)
+        if not same and sent.messages != base.messages:
+            fields["messages"] = _shared_and_new("sent", self._messages(sent, origins), kept, parent)
+        elif "messages" in kept.lists:
+            kept.lists["sent"] = kept.lists["messages"]
+        if not same and sent.tools != base.tools:
+            fields["tools"] = self._tools(sent.tools, origins)
+        return self._contents.outline(fields) if fields else b"{}"
+
+    def _messages(self, request: ModelRequest, origins: _Origins) -> list[bytes]:
+        known = origins.messages
+        for message in request.messages:
+            if id(message) not in known:
+                known[id(message)] = self._contents.put(origins.message(message), "message")
+        return [known[id(message)] for message in request.messages]
+
+    def _tools(self, tools: tuple[Tool, ...], origins: _Origins) -> str:
+        return self._contents.put([origins.tool(tool) for tool in tools], "tools").hex()
+
+    # ---- the reply
+
+    def _reply(self, reply: ModelReply, row: Row, kept: Kept, parent: Kept | None) -> None:
+        row["reply_id"], row["model_reported"], row["reply_created"] = reply.id, reply.model, reply.created
+        usage = reply.usage
+        row["prompt_tokens"], row["completion_tokens"] = usage.prompt, usage.completion
+        row["reasoning_tokens"], row["cached_tokens"] = usage.reasoning, usage.cached
+        raw = None if reply.origin is None else reply.origin.body.get("usage")
+        row["usage_raw"] = None if raw is None else self._contents.outline(raw)
+        row["choices"] = [self._choice(choice) for choice in reply.choices]
+        kept.completions = [None if one.tokens is None else one.tokens.ids for one in reply.choices]
+        if reply.choices and reply.choices[0].tokens is not None and reply.choices[0].tokens.versions:
+            row["policy_version"] = reply.choices[0].tokens.versions[-1][1]
+        if reply.prompt_ids is not None:
+            kept.prompt = reply.prompt_ids
+            shared, choice = _continued(reply.prompt_ids, parent)
+            row["prompt_prefix_len"], row["prompt_prefix_choice"] = shared, choice
+            row["new_prompt_ids"] = reply.prompt_ids[shared:]
+
+    def _choice(self, choice: Choice) -> Row:
+        tokens = choice.tokens
+        row: Row = {"index": choice.index, "finish": choice.finish, "stop_sequence": choice.stop_sequence}
+        row["parts"] = self._contents.outline(bare_parts(choice.parts))
+        row["token_ids"] = None if tokens is None else tokens.ids
+        row["logprobs"] = None if tokens is None else tokens.logprobs
+        row["versions"] = None if tokens is None else array("i", [number for run in tokens.versions for number in run])
+        row["texts"] = None if tokens is None or tokens.texts is None else list(tokens.texts)
+        row["top_logprobs"] = None
+        if tokens is not None and tokens.top is not None:
+            row["top_logprobs"] = [
+                [{"token": token, "logprob": float(value)} for token, value in top.items()] for top in tokens.top
+            ]
+        return row
+
+
+def _scalars(request: ModelRequest, base: ModelRequest) -> dict[str, Any]:
+    """The fields in which a request differs from another, but messages, tools and origin."""
+    pairs = [(name, getattr(request, name), getattr(base, name)) for name in SCALARS]
+    fields = {name: value for name, value, other in pairs if value != other}
+    if isinstance(fields.get("tool_choice"), Tool):
+        fields["tool_choice"] = replace(fields["tool_choice"], origin=None)
+    return fields
+
+
+def _shared_and_new(name: str, digests: list[bytes], kept: Kept, parent: Kept | None) -> tuple[int, list[str]]:
+    kept.lists[name] = digests
+    before = parent.lists.get(name, []) if parent is not None else []
+    shared = 0
+    for one, other in zip(before, digests, strict=False):
+        if one != other:
+            break
+        shared += 1
+    return shared, [key.hex() for key in digests[shared:]]
+
+
+def _continued(prompt: array, parent: Kept | None) -> tuple[int, int | None]:
+    """How many ids a prompt shares with the parent's sequence, and which of its choices that goes through."""
+    if parent is None or parent.prompt is None:
+        return 0, None
+    shared = shared_prefix(parent.prompt, prompt)
+    if shared < len(parent.prompt):
+        return shared, None
+    best, choice = 0, None
+    for number, completion in enumerate(parent.completions):
+        more = 0 if completion is None else shared_prefix(completion, prompt[shared:])
+        if more > best:
+            best, choice = more, number
+    return shared + best, choice

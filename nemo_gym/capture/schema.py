@@ -1,0 +1,255 @@
+"""Each column of a shard, declared once: its type and what it says. Arrow, reader and documentation follow.
+
+A row is a dict of column -> plain value; a column that is not named is null. Values have one canonical form
+each (`array('i')` and `array('f')` for lists of numbers), so that a row read back equals the row written, and
+so does its digest.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+VERSION = 1
+Row = dict[str, Any]
+
+DIGEST = pa.binary(16)
+_INTS = pa.list_(pa.int32())
+_FLOATS = pa.list_(pa.float32())
+
+
+class Column(Struct, frozen=True):
+    name: str
+    type: Any
+    says: str
+    of: Literal["all", "call", "receipt", "seal"] = "call"
+    """The kind of row that has it."""
+    internal: bool = False
+    """How the shard stores a record; no business of a user of the records."""
+
+
+ATTEMPT = pa.struct(
+    [("replica", pa.string()), ("started", pa.float64()), ("ended", pa.float64()), ("error", pa.string())]
+)
+CHOICE_FIELDS: dict[str, Any] = {
+    "index": pa.int32(),
+    "finish": pa.string(),
+    "stop_sequence": pa.string(),
+    "parts": pa.binary(),
+    "token_ids": _INTS,
+    "logprobs": _FLOATS,
+    "versions": _INTS,
+    "texts": pa.list_(pa.string()),
+    "top_logprobs": pa.list_(pa.list_(pa.struct([("token", pa.string()), ("logprob", pa.float64())]))),
+}
+CHOICE = pa.struct(list(CHOICE_FIELDS.items()))
+CONTENT = pa.struct([("digest", DIGEST), ("kind", pa.string()), ("body", pa.binary())])
+BREAK = pa.struct([("position", pa.int32()), ("cause", pa.string())])
+
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        "kind", pa.string(), "call, receipt (a reply was delivered), seal (of a rollout) or end (of the shard)", "all"
+    ),
+    Column("schema_version", pa.int16(), "of this row", "all"),
+    Column("call_id", pa.string(), "UUIDv7", "all"),
+    Column("run_id", pa.string(), "of the run that the server belonged to", "all"),
+    Column("rollout_id", pa.string(), "null for a call outside any rollout", "all"),
+    Column("attempt", pa.int32(), "which try at its row the rollout was"),
+    Column("session_id", pa.string(), "the client's own session, where it named one"),
+    Column("parent_call_id", pa.string(), "the call that this one continues"),
+    Column("relation", pa.string(), "first, turn, retry, repeat, subagent, compaction or side"),
+    Column("server", pa.string(), "the model server's name", "all"),
+    Column("replica", pa.string(), "that answered, or failed last"),
+    Column("dialect", pa.string(), "that the client spoke"),
+    Column("backend_dialect", pa.string(), "that the backend spoke; null for an engine of ours"),
+    Column("streamed", pa.bool_(), "whether the client asked for a stream"),
+    Column("trainable", pa.bool_(), "false for a judge's server"),
+    Column("model_asked", pa.string(), "by the client"),
+    Column("model_sent", pa.string(), "to the backend"),
+    Column("model_reported", pa.string(), "by the backend"),
+    Column("policy_version", pa.int32(), "of the last token of the first choice"),
+    Column("received_at", pa.float64(), "Unix seconds"),
+    Column("sent_at", pa.float64(), "to the backend; null when it was not"),
+    Column("first_token_at", pa.float64(), "null when the backend did not say"),
+    Column("replied_at", pa.float64(), "by the backend"),
+    Column("attempts", pa.list_(ATTEMPT), "each try at a replica"),
+    Column("status", pa.string(), "answered, failed, rejected or disconnected"),
+    Column("error_status", pa.int16(), "HTTP status"),
+    Column("error_kind", pa.string(), "of the closed list of error kinds"),
+    Column("error_message", pa.string(), "as the client was told"),
+    Column("sampling", pa.string(), "in force, as JSON; what is not there was left to the backend"),
+    Column("logprobs_mode", pa.string(), "processed (of the distribution sampled from) or raw"),
+    Column("history", pa.string(), "exact or template: where the earlier turns' ids came from"),
+    Column("prefix_break", BREAK, "where the prompt stops to continue the parent's tokens, and why"),
+    Column("request_contents", pa.list_(DIGEST), "the messages, by digest, after those shared with the parent"),
+    Column("request_prefix_len", pa.int32(), "how many messages are shared with the parent", internal=True),
+    Column("request_fields", pa.binary(), "all else of the request, and the body as received, as JSON"),
+    Column("sent_fields", pa.binary(), "what differed when sent, as JSON; null when nothing was sent"),
+    Column("reply_id", pa.string(), "null when there is no reply"),
+    Column("reply_created", pa.int64(), "Unix seconds"),
+    Column("prompt_tokens", pa.int32(), "null when unknown"),
+    Column("completion_tokens", pa.int32(), "null when unknown"),
+    Column("reasoning_tokens", pa.int32(), "null when unknown"),
+    Column("cached_tokens", pa.int32(), "null when unknown"),
+    Column("usage_raw", pa.binary(), "the backend's own usage object, as JSON"),
+    Column("prompt_prefix_len", pa.int32(), "prompt ids shared with the parent's prompt and completion"),
+    Column("prompt_prefix_choice", pa.int16(), "which of the parent's choices that completion is", internal=True),
+    Column("new_prompt_ids", _INTS, "the prompt ids after those shared with the parent"),
+    Column("prompt_logprobs", _FLOATS, "not a number where there is none"),
+    Column(
+        "choices",
+        pa.list_(CHOICE),
+        "index, finish, parts (JSON), token ids, log-probs, version runs (start, version, …)",
+    ),
+    Column("new_contents", pa.list_(CONTENT), "contents that this shard had not held before", internal=True),
+    Column("raw", pa.binary(), "the backend's bytes, or the client's body when it could not be read"),
+    Column("delivered", pa.bool_(), "whether the reply reached the client", "receipt"),
+    Column("at", pa.float64(), "when that was known, or when the rollout was sealed; Unix seconds", "receipt"),
+    Column("sealed_calls", pa.list_(pa.string()), "the rollout's calls at this server, in order", "seal"),
+    Column("incomplete", pa.string(), "why the rollout's record is not whole; null when it is", "seal"),
+    Column("digest", DIGEST, "of the row; of a seal, over the digests of its calls", "all", internal=True),
+    Column("chain", DIGEST, "over all that the file holds before this batch; on its first row", "all", internal=True),
+)
+
+SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS], metadata={"nemo_gym.capture": str(VERSION)})
+_DIGESTED = tuple(column.name for column in COLUMNS if column.name not in ("digest", "chain", "new_contents"))
+
+
+def row_digest(row: Row) -> bytes:
+    """Of all that a row says itself. Its contents have digests of their own."""
+    values = [row.get(name) for name in _DIGESTED]
+    return blake2b(msgspec.msgpack.encode(values, enc_hook=array.tobytes), digest_size=16).digest()
+
+
+# ---- rows to Arrow
+
+
+def to_batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    arrays = [_column([row.get(column.name) for row in rows], column) for column in COLUMNS]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _column(values: list[Any], column: Column) -> pa.Array:
+    if values.count(None) == len(values):
+        return pa.nulls(len(values), column.type)
+    return _built(values, column.type)
+
+
+def _built(values: list[Any], kind: pa.DataType) -> pa.Array:
+    builder = _BUILDERS.get(kind)
+    if builder is not None:
+        return builder(values)
+    return pa.array(values, type=kind)
+
+
+def encodable(value: Any) -> Any:
+    """The value without lone surrogates, which UTF-8 cannot say."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [encodable(one) for one in value]
+    return {name: encodable(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def _numbers(typecode: str, items: pa.DataType) -> Callable[[list[Any]], pa.Array]:
+    def build(values: list[Any]) -> pa.Array:
+        """From arrays' own memory: a Python object for each number would cost a hundred times as much."""
+        offsets = array("i", [0])
+        data = array(typecode)
+        if len(values) == 1:
+            data = values[0]
+            offsets.append(len(data))
+        else:
+            for value in values:
+                data.extend(value or ())
+                offsets.append(len(data))
+        numbers = pa.Array.from_buffers(items, len(data), [None, pa.py_buffer(data)])
+        return _list_of(values, offsets, numbers)
+
+    return build
+
+
+def _list_of(values: list[Any], offsets: array, items: pa.Array) -> pa.Array:
+    nulls = values.count(None)
+    validity = pa.array([value is not None for value in values]).buffers()[1] if nulls else None
+    kind = pa.list_(items.type)
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(offsets)], nulls, children=[items])
+
+
+def _choices(values: list[Any]) -> pa.Array:
+    offsets = array("i", [0])
+    flat: list[Mapping[str, Any]] = []
+    for value in values:
+        flat.extend(value or ())
+        offsets.append(len(flat))
+    fields = [
+        pa.nulls(len(flat), kind)
+        if all(choice[name] is None for choice in flat)
+        else _built([c[name] for c in flat], kind)
+        for name, kind in CHOICE_FIELDS.items()
+    ]
+    structs = pa.StructArray.from_arrays(fields, fields=list(CHOICE))
+    return _list_of(values, offsets, structs)
+
+
+_BUILDERS: dict[Any, Callable[[list[Any]], pa.Array]] = {
+    _INTS: _numbers("i", pa.int32()),
+    _FLOATS: _numbers("f", pa.float32()),
+    pa.list_(CHOICE): _choices,
+}
+
+
+# ---- Arrow to rows
+
+
+def to_rows(batch: pa.RecordBatch, numbers: Sequence[int] | None = None) -> list[Row]:
+    """The batch's rows, or those with the given numbers; nulls are left out."""
+    if numbers is not None:
+        batch = batch.take(pa.array(numbers, type=pa.int64()))
+    rows: list[Row] = [{} for _ in range(batch.num_rows)]
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if column.null_count == len(column):
+            continue
+        for row, value in zip(rows, _values(column), strict=True):
+            if value is not None:
+                row[name] = value
+    return rows
+
+
+def _values(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if kind in (_INTS, _FLOATS):
+        return _arrays(column, "i" if kind == _INTS else "f")
+    if pa.types.is_list(kind) and kind.value_type == CHOICE:
+        fields = {name: _values(column.values.field(name)) for name in CHOICE_FIELDS}
+        offsets = column.offsets.to_pylist()
+        valid = column.is_valid().to_pylist()
+        return [
+            [{name: values[at] for name, values in fields.items()} for at in range(start, end)] if there else None
+            for start, end, there in zip(offsets, offsets[1:], valid, strict=False)
+        ]
+    return column.to_pylist()
+
+
+def _arrays(column: pa.Array, typecode: str) -> list[array | None]:
+    offsets = column.offsets.to_pylist()
+    valid = column.is_valid().to_pylist()
+    numbers = column.values
+    found: list[array | None] = []
+    for start, end, there in zip(offsets, offsets[1:], valid, strict=False):
+        if not there:
+            found.append(None)
+            continue
+        value = array(typecode)
+        piece = numbers.slice(start, end - start)
+        buffer = piece.buffers()[1]
+        if buffer is not None and len(piece):
+            value.frombytes(memoryview(buffer)[4 * piece.offset : 4 * (piece.offset + len(piece))])
+        found.append(value)
+    return found

@@ -1,0 +1,124 @@
+"""One self-contained file of rows: an Arrow IPC stream, appended to by one thread, whole up to its last batch.
+
+Each batch bears, on its first row, the digest of all that the file holds before it (`chain`), and the last row
+of a sealed shard is of kind `end`. So nothing can be taken out or changed unnoticed, and a file without an end
+was not closed: its writer lives, or died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from .schema import SCHEMA, VERSION, Row, row_digest, to_batch
+
+SUFFIX = ".arrows"
+Durability = Literal["fsync", "flush", "none"]
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+class File:
+    """What a shard asks of the operating system; whole writes or an OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def write(self, data: bytes | pa.Buffer) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def cut(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Shard:
+    """An open shard. Only the writer's thread calls `append` and `seal` once it runs."""
+
+    def __init__(self, path: Path, durability: Durability, open_file: type[File] = File) -> None:
+        self.path = path
+        self.size = 0
+        self.batches = 0
+        self._durability = durability
+        self._chain = blake2b(digest_size=16)
+        self._file = open_file(path)
+        try:
+            self._write(SCHEMA.serialize())
+            self._sync()
+            if durability == "fsync":
+                _sync_directory(path.parent)
+        except BaseException:
+            self._file.close()
+            path.unlink(missing_ok=True)
+            raise
+
+    @property
+    def chain(self) -> bytes:
+        """Over all that is written so far."""
+        return self._chain.digest()
+
+    def append(self, batch: pa.Buffer) -> None:
+        """Returns when the batch is as durable as asked for. Raises OSError, and then the shard takes no more."""
+        whole = self.size
+        try:
+            self._write(batch)
+            self._sync()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._file.cut(whole)  # nobody will be told that this is recorded, so it is not
+            raise
+        self.batches += 1
+
+    def seal(self) -> None:
+        """Writes the end; an empty shard is removed instead."""
+        try:
+            if self.batches:
+                end: Row = {"kind": "end", "schema_version": VERSION}
+                end["digest"] = row_digest(end)
+                self.append(serialised([end], self.chain))
+                self._file.write(END_OF_STREAM)
+                self._sync()
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Closes the file as it is."""
+        self._file.close()
+        if not self.batches:
+            self.path.unlink(missing_ok=True)
+
+    def _write(self, data: pa.Buffer) -> None:
+        self._file.write(data)
+        self._chain.update(data)
+        self.size += data.size
+
+    def _sync(self) -> None:
+        if self._durability == "fsync":
+            self._file.sync()
+
+
+def serialised(rows: list[Row], chain: bytes) -> pa.Buffer:
+    """One batch as its bytes in the file."""
+    rows[0]["chain"] = chain
+    return to_batch(rows).serialize()
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,92 @@
+"""A directory of captures, read: whole records, contents and prefixes joined back.
+
+The directory is a run's folder, or one with such folders anywhere below it. Shards that are still being written
+or were torn are read as far as they are whole. Nothing is kept open or in memory between calls but what the
+operating system caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from .reader import ShardReader
+from .record import CallRecord, Receipt, Seal
+from .shard import SUFFIX
+
+if TYPE_CHECKING:
+    from .verify import Report
+
+
+class CaptureStore:
+    """Raises FileNotFoundError when there is no such directory."""
+
+    def __init__(self, directory: str | PathLike[str]) -> None:
+        self.directory = Path(directory)
+        if not self.directory.is_dir():
+            raise FileNotFoundError(f"no such directory: {self.directory}")
+
+    def paths(self) -> list[Path]:
+        return sorted(self.directory.rglob(f"*{SUFFIX}"))
+
+    def shards(self) -> Iterator[ShardReader]:
+        for path in self.paths():
+            yield ShardReader(path)
+
+    def rollouts(self) -> list[str]:
+        """The ids of all rollouts that have a call or a seal, in the order in which they began."""
+        began: dict[str, float] = {}
+        for shard in self.shards():
+            for batch in shard.batches:
+                columns = [batch.column(name).to_pylist() for name in ("rollout_id", "received_at", "at")]
+                for rollout_id, received, at in zip(*columns, strict=True):
+                    if rollout_id is not None:
+                        time = received if received is not None else at
+                        began[rollout_id] = min(time, began.get(rollout_id, time))
+        return sorted(began, key=began.__getitem__)
+
+    def calls(self, rollout_id: str | None = None) -> Iterator[CallRecord]:
+        """Whole records. One rollout's in the order in which they were received; else shard by shard."""
+        if rollout_id is None:
+            for shard in self.shards():
+                yield from shard.records()
+            return
+        found = [record for shard in self.shards() for record in shard.records(rollout_id)]
+        yield from sorted(found, key=lambda record: (record.times.received, record.call_id))
+
+    def seals(self, rollout_id: str | None = None) -> list[tuple[str, Seal]]:
+        """(server, its latest seal) for each rollout and server that has one."""
+        latest: dict[tuple[str, str], tuple[float, Seal]] = {}
+        for shard in self.shards():
+            for row in shard.rows("seal", rollout_id):
+                seal = Seal(
+                    row["rollout_id"], tuple(row.get("sealed_calls", ())), row["digest"].hex(), row.get("incomplete")
+                )
+                key = (row["server"], seal.rollout_id)
+                if key not in latest or row["at"] >= latest[key][0]:
+                    latest[key] = (row["at"], seal)
+        return [(server, seal) for (server, _), (_, seal) in latest.items()]
+
+    def receipts(self) -> dict[str, Receipt]:
+        """By call id. A call without one is not known to have been delivered."""
+        return {
+            row["call_id"]: Receipt(row["call_id"], row["delivered"], row["at"])
+            for shard in self.shards()
+            for row in shard.rows("receipt")
+        }
+
+    def table(self, columns: Sequence[str] | None = None, rollout_id: str | None = None) -> pa.Table:
+        """One row a call. Raises ValueError that names a column there is not."""
+        from .table import table
+
+        return table(self, columns, rollout_id)
+
+    def verify(self) -> Report:
+        """Holds chains, digests, contents, parents and seals together."""
+        from .verify import verify
+
+        return verify(self)

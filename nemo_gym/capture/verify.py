@@ -1,0 +1,124 @@
+"""What of a capture is missing, torn or changed.
+
+A problem is what must not be: a changed byte, a call that a seal does not know, a content that is not there.
+A torn tail or an open shard is none: a writer was killed, and what it had acknowledged lies before the tear.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from .contents import references
+from .reader import ShardReader, unsound
+from .rollouts import rollout_digest
+from .schema import Row, to_rows
+
+if TYPE_CHECKING:
+    from .store import CaptureStore
+
+
+class Torn(Struct, frozen=True):
+    path: str
+    bytes: int
+    """After the last whole batch."""
+
+
+class Report(Struct):
+    shards: int = 0
+    calls: int = 0
+    rollouts: int = 0
+    without_rollout: int = 0
+    open: list[str] = []
+    """Shards without an end: their writer lives, or was killed."""
+    torn: list[Torn] = []
+    unsealed: list[str] = []
+    """Rollouts that some server never sealed; they count as incomplete."""
+    incomplete: dict[str, str] = {}
+    """Rollout -> why its seal says that it is not whole."""
+    problems: list[str] = []
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+_Calls = dict[tuple[str, str], dict[str, bytes]]
+"""(server, rollout) -> call id -> digest of its row."""
+
+
+def verify(store: CaptureStore) -> Report:
+    report = Report()
+    calls: _Calls = defaultdict(dict)
+    seen: set[str] = set()
+    for path in store.paths():
+        try:
+            shard = ShardReader(path)
+        except (ValueError, OSError) as error:
+            report.problems.append(str(error))
+            continue
+        report.shards += 1
+        if not shard.sealed:
+            report.open.append(str(path))
+        if shard.torn:
+            report.torn.append(Torn(str(path), shard.torn))
+        _check_shard(shard, report, calls, seen)
+    report.calls = len(seen)
+    report.rollouts = len({rollout_id for _, rollout_id in calls})
+    _check_seals(store, report, calls)
+    return report
+
+
+def _check_shard(shard: ShardReader, report: Report, calls: _Calls, seen: set[str]) -> None:
+    name = str(shard.path)
+    for number, (batch, chain) in enumerate(zip(shard.batches, shard.chains(), strict=True)):
+        if batch.column("chain")[0].as_py() != chain:
+            report.problems.append(f"{name}: something before batch {number} was changed, added or taken out")
+        report.problems.extend(f"{name}: {one} was changed" for one in unsound(batch))
+        for row in to_rows(batch):
+            if row["kind"] != "call":
+                continue
+            call_id = row["call_id"]
+            if call_id in seen:
+                report.problems.append(f"{name}: call {call_id} is recorded twice")
+            seen.add(call_id)
+            if "rollout_id" in row:
+                calls[row["server"], row["rollout_id"]][call_id] = row["digest"]
+            else:
+                report.without_rollout += 1
+            _check_call(shard, row, report)
+
+
+def _check_call(shard: ShardReader, row: Row, report: Report) -> None:
+    try:
+        kept = shard.decoder.kept(row)
+        missing = [key for digests in kept.lists.values() for key in digests if not shard.holds(key)]
+        stored = [row.get("request_fields"), row.get("sent_fields"), row.get("usage_raw")]
+        stored += [choice["parts"] for choice in row.get("choices", ())]
+        stored += [content["body"] for content in row.get("new_contents", ()) if content["kind"] != "text"]
+        missing += [key for data in stored if data for key in references(data) if not shard.holds(key)]
+    except (KeyError, ValueError) as error:
+        report.problems.append(f"{shard.path}: call {row['call_id']} cannot be joined: missing {error}")
+        return
+    for key in missing:
+        report.problems.append(f"{shard.path}: call {row['call_id']} refers to content {key.hex()}, which is not there")
+
+
+def _check_seals(store: CaptureStore, report: Report, calls: _Calls) -> None:
+    sealed = set()
+    for server, seal in store.seals():
+        sealed.add((server, seal.rollout_id))
+        if seal.incomplete is not None:
+            report.incomplete[seal.rollout_id] = seal.incomplete
+        there = calls.get((server, seal.rollout_id), {})
+        about = f"rollout {seal.rollout_id} at {server}"
+        gone = [call_id for call_id in seal.call_ids if call_id not in there]
+        report.problems.extend(f"{about}: call {one} is in the seal and not in the capture" for one in gone)
+        for call_id in there:
+            if call_id not in seal.call_ids:
+                report.problems.append(f"{about}: call {call_id} is not in the seal")
+        if not gone and rollout_digest(there[one] for one in seal.call_ids) != seal.digest:
+            report.problems.append(f"{about}: the calls are not those that were sealed")
+    report.unsealed = sorted({rollout_id for key in calls if key not in sealed for rollout_id in [key[1]]})

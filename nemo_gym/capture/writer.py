@@ -1,0 +1,408 @@
+"""The one writer of a process's records: acknowledged means durable (C1, A8).
+
+A thread writes and syncs, and nothing else; the loop builds the batches. There is no timer: the thread syncs
+when it is idle, and what arrives during a sync goes into the next batch (group commit). A batch that cannot be
+written fails every call in it, and the next one begins a new shard, which stands alone again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..exchange.errors import ModelError
+from .encoding import Encoder
+from .record import CallRecord, Receipt, Seal
+from .redact import Redactor
+from .rollouts import Rollouts, rollout_digest
+from .schema import VERSION, Row, row_digest
+from .shard import SUFFIX, Durability, File, Shard, serialised
+
+log = logging.getLogger("nemo_gym.capture")
+
+_WAIT_S = 60.0
+"""A disk that takes longer to sync has failed, as far as a call is concerned."""
+_RETRY_S = 1.0
+_RECEIPTS = 256
+"""So many receipts make a batch of their own; fewer wait for the next call's."""
+_PENDING = 4096
+"""With durability `none`: so many unwritten records make a call wait."""
+
+
+class _Item(Struct, eq=False):
+    value: CallRecord | Receipt | Seal
+    done: asyncio.Future[Seal | None] | None = None
+
+
+class _Job(Struct, eq=False):
+    shard: Shard
+    data: Any
+    items: list[_Item]
+    seal: bool = False
+    """Seal the shard afterwards."""
+
+
+class ShardWriter:
+    """Used on one event loop; `close` too.
+
+    Args:
+        directory: where the run folders lie.
+        server: the model server's name; part of the files' names.
+        redactor: what never comes into a record.
+        open_file: how a shard reaches the disk.
+
+    Raises:
+        ModelError: (503, "capture") the directory cannot be written to.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        server: str,
+        run_id: str,
+        durability: Durability,
+        *,
+        redactor: Redactor | None = None,
+        max_shard_bytes: int = 256 << 20,
+        max_shard_age_s: float = 3600,
+        max_rollouts: int = 16384,
+        max_records: int = 8192,
+        open_file: type[File] = File,
+    ) -> None:
+        for name, value in (("server", server), ("run_id", run_id)):
+            if not value or "/" in value or value.startswith("."):
+                raise ValueError(f"capture: {name} {value!r} cannot be part of a file's name")
+        self._directory = Path(directory) / run_id
+        self._server = server
+        self._run_id = run_id
+        self._durability: Durability = durability
+        self._redactor = redactor or Redactor()
+        self._max_shard_bytes = max_shard_bytes
+        self._max_shard_age_s = max_shard_age_s
+        self._open_file = open_file
+
+        self._number = 0
+        self._shard: Shard | None = None
+        self._encoder = Encoder(self._redactor)
+        self._opened = 0.0
+        self._failure: str | None = None
+        self._retry_at = 0.0
+        self._pending: list[_Item] = []
+        self._receipts = 0
+        self._alone = 0
+        """So many pending items are written each in a batch of its own."""
+        self._busy = False
+        self._scheduled = False
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rollouts = Rollouts(max_rollouts, max_records)
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="capture-writer", daemon=True)
+        try:
+            self._open()
+        except OSError as error:
+            raise ModelError(503, "capture", f"cannot write captures below {directory}: {error.strerror}") from error
+        self._thread.start()
+
+    # ---- for the server
+
+    def check(self) -> None:
+        """Raises ModelError(503, "capture") when a record could not be written now (C7). Never with `none`."""
+        if self._durability == "none":
+            return
+        if not self._thread.is_alive():
+            raise self._error()
+        if self._failure is None:
+            return
+        if not self._busy and time.monotonic() >= self._retry_at:
+            try:
+                self._open()
+            except OSError as error:
+                self._failed(error.strerror or type(error).__name__)
+            else:
+                return
+        raise self._error()
+
+    async def commit(self, record: CallRecord) -> None:
+        """Returns when the record is durable. Raises ModelError(503, "capture") when it cannot be."""
+        if self._durability == "none":
+            if len(self._pending) < _PENDING:
+                self._enqueue(_Item(record))
+                return
+            with contextlib.suppress(ModelError):  # a disk that cannot keep up is waited for, one that fails is not
+                await self._written(_Item(record, asyncio.get_running_loop().create_future()))
+            return
+        await self._written(_Item(record, asyncio.get_running_loop().create_future()))
+
+    def receipt(self, receipt: Receipt) -> None:
+        """Goes with the next call's batch, with the rollout's seal or at the close."""
+        if self._closed:
+            return
+        self._pending.append(_Item(receipt))
+        self._receipts += 1
+        if self._receipts >= _RECEIPTS:
+            self._schedule()
+
+    async def seal(self, rollout_id: str, incomplete: str | None = None) -> Seal:
+        """States the rollout's calls at this server. A later seal of the same rollout replaces it."""
+        item = _Item(Seal(rollout_id, (), "", incomplete), asyncio.get_running_loop().create_future())
+        sealed = await self._written(item)
+        assert sealed is not None
+        return sealed
+
+    def calls(self, rollout_id: str) -> list[CallRecord]:
+        """What is recorded of a rollout by this writer."""
+        rollout = self._rollouts.get(rollout_id)
+        if rollout is None:
+            return []
+        if rollout.records is not None:
+            return [self._clean(record) for record in rollout.records]
+        from .store import CaptureStore  # a reader; only where memory does not hold the records
+
+        return [one for one in CaptureStore(self._directory).calls(rollout_id) if one.call_id in rollout.calls]
+
+    def close(self) -> None:
+        """Writes what is pending, seals the shard and ends the thread. What cannot be written fails."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        self._thread.join(_WAIT_S)
+        if self._thread.is_alive():
+            log.error("captures: the disk did not answer within %.0f s; the shard is left open", _WAIT_S)
+            self._fail(self._pending, "the disk does not answer")
+            return
+        while self._pending:
+            job = self._job()
+            if job is not None:
+                self._after(job, self._write(job))
+        if self._shard is not None:
+            self._write(_Job(self._shard, None, [], seal=True))
+
+    # ---- on the loop
+
+    async def _written(self, item: _Item) -> Seal | None:
+        assert item.done is not None
+        self._enqueue(item)
+        done, _ = await asyncio.wait([item.done], timeout=_WAIT_S)
+        if not done:
+            self._failed("the disk does not answer")
+            raise self._error()
+        return item.done.result()
+
+    def _enqueue(self, item: _Item) -> None:
+        if self._closed:
+            raise ModelError(503, "capture", "the server is closing")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._pending.append(item)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """At the end of the loop's round, so that what this round brings is one batch."""
+        if not self._busy and not self._scheduled and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._scheduled = False
+        if self._busy or self._closed:
+            return
+        if not self._thread.is_alive():
+            self._fail(self._taken(), "the writer's thread has ended")
+        job = None
+        while self._pending and job is None:
+            job = self._job()
+        if job is not None:
+            self._busy = True
+            self._jobs.put(job)
+
+    def _taken(self) -> list[_Item]:
+        if self._alone:
+            self._alone -= 1
+            return [self._pending.pop(0)]
+        items, self._pending = self._pending, []
+        self._receipts = 0
+        return items
+
+    def _job(self) -> _Job | None:
+        """What is pending as one batch. An item that cannot be said fails, and fails alone."""
+        items = self._taken()
+        try:
+            shard = self._shard or self._open()
+        except OSError as error:
+            self._fail(items, error.strerror or type(error).__name__)
+            return None
+        rows: list[Row] = []
+        good: list[_Item] = []
+        for item in items:
+            try:
+                rows.append(self._row(item))
+            except Exception:
+                log.exception("captures: a record could not be encoded")
+                self._fail([item], None)
+            else:
+                good.append(item)
+        if not rows:
+            return None
+        try:
+            data = serialised(rows, shard.chain)
+        except Exception:
+            # The encoder believes that these rows are in the shard, so begin a new one; and find the culprit.
+            self._abandon(shard)
+            self._unstate(good)
+            if len(good) == 1:
+                log.exception("captures: a record could not be written as a row")
+                self._fail(good, None)
+            else:
+                self._pending, self._alone = good + self._pending, len(good)
+            return None
+        full = shard.size + data.size >= self._max_shard_bytes
+        job = _Job(shard, data, good, seal=full or time.monotonic() - self._opened >= self._max_shard_age_s)
+        if job.seal:
+            self._shard = None
+        return job
+
+    def _row(self, item: _Item) -> Row:
+        value = item.value
+        if isinstance(value, CallRecord):
+            row = self._encoder.row(value)
+            self._rollouts.stated(value, row["digest"])
+            return row
+        base: Row = {"schema_version": VERSION, "run_id": self._run_id, "server": self._server}
+        if isinstance(value, Receipt):
+            row = {**base, "kind": "receipt", "call_id": value.call_id}
+            row |= {"delivered": value.delivered, "at": float(value.at)}
+            row["digest"] = row_digest(row)
+            return row
+        rollout = self._rollouts.use(value.rollout_id)
+        incomplete = value.incomplete or ("capture_error" if rollout.lost else None)
+        stated = replace(
+            value, call_ids=tuple(rollout.calls), digest=rollout_digest(rollout.calls.values()), incomplete=incomplete
+        )
+        item.value = stated
+        row = {**base, "kind": "seal", "rollout_id": value.rollout_id, "sealed_calls": list(stated.call_ids)}
+        row |= {"incomplete": incomplete, "at": time.time(), "digest": bytes.fromhex(stated.digest)}
+        return row
+
+    def _done(self, job: _Job, failure: str | None) -> None:
+        self._busy = False
+        self._after(job, failure)
+        if any(not isinstance(item.value, Receipt) for item in self._pending):
+            self._schedule()
+
+    def _after(self, job: _Job, failure: str | None) -> None:
+        if failure is not None:
+            if self._shard is job.shard:
+                self._shard = None
+            self._unstate(job.items)
+            self._fail(job.items, failure)
+            return
+        self._failure = None
+        for item in job.items:
+            value = item.value
+            if isinstance(value, CallRecord):
+                self._rollouts.durable(value)
+            elif isinstance(value, Seal):
+                self._sealed(value)
+            if item.done is not None and not item.done.done():
+                item.done.set_result(value if isinstance(value, Seal) else None)
+
+    def _sealed(self, seal: Seal) -> None:
+        """Its calls stay known, in case one comes late; its records lie on the disk."""
+        self._rollouts.drop_records(self._rollouts.use(seal.rollout_id))
+        for call_id in seal.call_ids:
+            self._encoder.forget(call_id)
+
+    def _failed(self, reason: str) -> None:
+        if self._failure is None:
+            log.error("captures cannot be written: %s", reason)
+        self._failure = reason
+        self._retry_at = time.monotonic() + _RETRY_S
+
+    def _fail(self, items: Iterable[_Item], reason: str | None) -> None:
+        """These will never be durable. `reason` is the disk's; None if it is theirs alone."""
+        if reason is not None:
+            self._failed(reason)
+        for item in items:
+            if isinstance(item.value, CallRecord):
+                self._rollouts.lost(item.value)
+            if item.done is not None and not item.done.done():
+                item.done.set_exception(self._error())
+
+    def _error(self) -> ModelError:
+        return ModelError(503, "capture", "calls cannot be recorded at the moment", retry_after=_RETRY_S)
+
+    def _unstate(self, items: Iterable[_Item]) -> None:
+        for item in items:
+            if isinstance(item.value, CallRecord):
+                self._rollouts.unstated(item.value)
+
+    def _clean(self, record: CallRecord) -> CallRecord:
+        """As it is on the disk: without secrets."""
+        received = record.received
+        if received is None or received.origin is None:
+            return record
+        body = self._redactor.value(received.origin.body)
+        if body is received.origin.body:
+            return record
+        clean = replace(received, origin=replace(received.origin, body=body))
+        return replace(record, received=clean, sent=clean if record.sent is received else record.sent)
+
+    # ---- shards
+
+    def _open(self) -> Shard:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = self._directory / f"{self._server}-{os.getpid()}-{self._number}{SUFFIX}"
+            self._number += 1
+            with contextlib.suppress(FileExistsError):
+                shard = Shard(path, self._durability, self._open_file)
+                break
+        self._shard = shard
+        self._encoder = Encoder(self._redactor)
+        self._opened = time.monotonic()
+        self._failure = None
+        return shard
+
+    def _abandon(self, shard: Shard) -> None:
+        """No more is written to this shard; what it holds is whole."""
+        self._shard = None
+        with contextlib.suppress(OSError):
+            shard.leave()
+
+    # ---- on the thread
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            failure = self._write(job)
+            assert self._loop is not None
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._done, job, failure)
+
+    def _write(self, job: _Job) -> str | None:
+        """Why the batch is not durable, or None."""
+        try:
+            if job.data is not None:
+                job.shard.append(job.data)
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                job.shard.leave()
+            return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        if job.seal:
+            try:
+                job.shard.seal()
+            except OSError as error:  # its batches are durable all the same
+                log.warning("captures: %s could not be sealed: %s", job.shard.path.name, error.strerror)
+        return None
