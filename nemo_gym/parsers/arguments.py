@@ -6,7 +6,7 @@ The arguments stay the model's own text, never printed anew; only what is missin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..exchange.parts import ToolCall
@@ -16,7 +16,7 @@ _DECODER = json.JSONDecoder()
 _SPACE = " \t\n\r"
 
 
-def toolbox(tools: list[Mapping[str, Any]] | None) -> Toolbox:
+def toolbox(tools: Sequence[Mapping[str, Any]] | None) -> Toolbox:
     """Declared tools from OpenAI tool dicts, with or without the `function` level."""
     declared = []
     for tool in tools or ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..exchange.parts import Part, Text
@@ -31,7 +31,7 @@ class PlainStream:
 def output_parser(
     tool_calls: str | None = None,
     reasoning: str | None = None,
-    tools: list[Mapping[str, Any]] | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
     in_reasoning: bool | None = None,
 ) -> Parser:
     """The parser of a model's output.

@@ -21,7 +21,7 @@ _SPACE = " \t\n\r"
 
 
 class HermesParser(BaseParser):
-    openers = (_OPEN,)
+    openers: tuple[str, ...] = (_OPEN,)
 
     def __init__(self, tools: Toolbox) -> None:
         self._tools = tools

@@ -1,0 +1,131 @@
+"""A backend of our own: render, generate on token ids, parse.
+
+Token ids and log-probs are the engine's, never made from text again. The parser sees everything that was
+generated; `tool_choice: none` leaves call markup in the text (A10).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec.structs import replace
+
+from ..engines.engine import Engine, EngineOutput, EngineReply, EngineRequest
+from ..exchange.call import Call
+from ..exchange.ids import uuid7
+from ..exchange.parts import Part, Reasoning, ToolCall
+from ..exchange.reply import Choice, Finish, ModelReply, Usage
+from ..exchange.request import ModelRequest
+from ..parsers import Parser, output_parser
+from ..rendering.continuation import render
+from ..rendering.conversation import tool_dicts
+from ..rendering.renderer import Renderer
+from .backend import Capabilities
+
+_BLOCK = ("<think>", "</think>")
+
+
+class TokensBackend:
+    """Args:
+    engine: what generates.
+    renderer: the model's conversation format.
+    tool_parser: the name of the format of its tool calls; None leaves them in the text.
+    reasoning_parser: the name of the format of its reasoning; None leaves it in the text.
+    model_name: what replies call the model.
+    history: `exact` continues earlier turns on their own tokens, `template` renders all anew.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        tool_parser: str | None,
+        reasoning_parser: str | None,
+        model_name: str,
+        history: Literal["exact", "template"] = "exact",
+    ) -> None:
+        self._engine = engine
+        self._renderer = renderer
+        self._tool_parser = tool_parser
+        self._reasoning_parser = reasoning_parser
+        self._model_name = model_name
+        self._exact = history == "exact"
+        self._in_reasoning = _opened(renderer.generation_prompt)
+        output_parser(tool_parser, reasoning_parser)  # an unknown name is refused now, not at the first call
+
+    async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
+        rendered = render(self._renderer, request, call.prior, exact=self._exact)
+        call.history, call.prefix_break, call.logprobs_mode = rendered.history, rendered.prefix_break, "processed"
+        call.sent = call.sent or time.time()
+        reply = await self._engine.generate(
+            EngineRequest(
+                prompt_ids=rendered.ids,
+                sampling=request.sampling,
+                schema=request.output_schema,
+                affinity=call.rollout_id,
+            ),
+            on_attempt=call.attempts.append,
+        )
+        parser = self._parser(request)
+        choices = tuple(_choice(output, parser) for output in reply.outputs)
+        return ModelReply(
+            id="chatcmpl-" + call.id.replace("-", ""),
+            model=self._model_name,
+            created=int(call.received),
+            choices=choices,
+            usage=self._usage(len(rendered.ids), reply, choices),
+            prompt_ids=rendered.ids,
+        )
+
+    def _parser(self, request: ModelRequest) -> Parser:
+        callable_tools = request.tools and request.tool_choice != "none"
+        return output_parser(
+            tool_calls=self._tool_parser if callable_tools else None,
+            reasoning=self._reasoning_parser,
+            tools=tool_dicts(request.tools),
+            in_reasoning=self._in_reasoning,
+        )
+
+    def _usage(self, prompt: int, reply: EngineReply, choices: Iterable[Choice]) -> Usage:
+        completion = sum(len(output.tokens.ids or ()) for output in reply.outputs)
+        return Usage(prompt, completion, self._reasoning_tokens(choices), reply.cached)
+
+    def _reasoning_tokens(self, choices: Iterable[Choice]) -> int | None:
+        if self._reasoning_parser is None:
+            return None
+        thoughts = [part.text for choice in choices for part in choice.parts if isinstance(part, Reasoning)]
+        return sum(len(self._renderer.encode(text)) for text in thoughts)
+
+    async def probe(self) -> Capabilities:
+        await self._engine.check()
+        return Capabilities(
+            token_ids=True, logprobs=True, forced_tools=False, vision=False, context=self._engine.context
+        )
+
+    async def count(self, request: ModelRequest) -> int:
+        return len(self._renderer.encode(self._renderer.text(request)))
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+def _choice(output: EngineOutput, parser: Parser) -> Choice:
+    parts = tuple(_identified(part) for part in parser.parse(output.text, output.tokens.ids).parts)
+    finish: Finish = output.finish
+    if finish == "stop" and any(isinstance(part, ToolCall) for part in parts):
+        finish = "tool_calls"
+    return Choice(output.index, parts, finish, output.tokens, output.stop_sequence)
+
+
+def _identified(part: Part) -> Part:
+    if isinstance(part, ToolCall) and not part.call_id:
+        return replace(part, call_id="call_" + uuid7().replace("-", ""))
+    return part
+
+
+def _opened(generation_prompt: str) -> bool | None:
+    """Whether the template begins the model's turn inside a reasoning block; None when it says nothing of one."""
+    opened, closed = (generation_prompt.rfind(marker) for marker in _BLOCK)
+    return None if opened < 0 and closed < 0 else opened > closed

@@ -1,0 +1,1 @@
+"""A conversation -> the model's prompt as token ids, exact across turns where that can be proven."""

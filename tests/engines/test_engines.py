@@ -1,0 +1,177 @@
+"""What needs no Ray: parameters, placement, routing, retries, and replies out of the actor's arrays."""
+
+import asyncio
+from array import array
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+from nemo_gym.engines.engine import EngineReply, EngineRequest  # noqa: E402
+from nemo_gym.engines.placement import placement  # noqa: E402
+from nemo_gym.engines.ray_engine import RayEngine, choose  # noqa: E402
+from nemo_gym.engines.replica import _reply  # noqa: E402
+from nemo_gym.engines.sampling import engine_fields, schema_fields  # noqa: E402
+from nemo_gym.engines.vllm_actor import ActorOutput, ActorReply, _alternatives  # noqa: E402
+from nemo_gym.exchange.errors import ModelError  # noqa: E402
+from nemo_gym.exchange.request import Sampling  # noqa: E402
+
+REQUEST = EngineRequest(array("i", [1, 2, 3]), Sampling(), affinity="r1")
+
+
+class Scripted:
+    """A replica that answers as told: a ModelError is raised, anything else returned."""
+
+    def __init__(self, name, *answers, state="ready"):
+        self.name, self.answers, self.state = name, list(answers), state
+        self.in_flight, self.context, self.calls = 0, 16, 0
+
+    async def generate(self, call_id, request):
+        self.calls += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, ModelError):
+            self.state = "restarting"
+            raise answer
+        return answer
+
+    async def check(self):
+        return self.answers.pop(0)
+
+
+def engine(*replicas, **options):
+    made = RayEngine(**options)
+    made.replicas.extend(replicas)
+    return made
+
+
+def test_what_was_not_asked_for_is_the_model_s_default():
+    fields = engine_fields(Sampling(temperature=0.5, stop=("x",)), 100, {"temperature": 0.7, "top_k": 20})
+    assert (fields["temperature"], fields["top_k"], fields["stop"]) == (0.5, 20, ["x"])
+    assert fields["max_tokens"] == 100
+    assert "seed" not in fields
+    assert fields["logprobs"] == 0
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 50), (10, 10), (500, 50)])
+def test_a_completion_fits_the_context(asked, given):
+    assert engine_fields(Sampling(max_tokens=asked), 50, {})["max_tokens"] == given
+
+
+def test_any_object_is_a_schema():  # R13
+    assert schema_fields({}) == {"json_object": True}
+    assert schema_fields({"type": "object"}) == {"json": {"type": "object"}}
+
+
+def test_placements():
+    assert placement(1, 1, 0).bundles == ({"CPU": 1.0},)
+    one = placement(1, 1, 1.0)
+    assert (one.bundles, one.actor_gpus) == (({"CPU": 1.0, "GPU": 1.0},), 1.0)
+    many = placement(2, 2, 1.0)
+    assert len(many.bundles) == 4
+    assert many.actor_gpus == 0
+    assert many.engine_args["distributed_executor_backend"] == "ray"
+
+
+def test_a_rollout_keeps_to_its_replica_until_that_is_much_busier():
+    replicas = [Scripted(f"vllm-{n}") for n in range(4)]
+    own = choose(replicas, "rollout")
+    assert all(choose(replicas, "rollout") is own for _ in range(10))
+    assert {choose(replicas, f"r{n}").name for n in range(64)} == {replica.name for replica in replicas}
+    others = [replica for replica in replicas if replica is not own]
+    assert choose([own, *others[:2]], "rollout") is own
+    own.in_flight = 100
+    assert choose(replicas, "rollout") is not own
+    assert choose(replicas, None).in_flight == 0
+
+
+async def test_a_lost_call_is_asked_elsewhere_and_both_tries_are_told():
+    lost = ModelError(503, "unreachable", "the engine is restarting")
+    reply = EngineReply(())
+    told = []
+    bad, good = Scripted("a", lost), Scripted("b", reply)
+    bad.in_flight, good.in_flight = 0, 1
+    request = EngineRequest(array("i", [1]), Sampling())  # of no rollout: the least busy replica
+    assert await engine(bad, good).generate(request, on_attempt=told.append) is reply
+    assert [(attempt.replica, attempt.error) for attempt in told] == [("a", "unreachable"), ("b", None)]
+
+
+async def test_tries_are_bounded():
+    lost = ModelError(503, "unreachable", "the engine is restarting")
+    with pytest.raises(ModelError, match="restarting"):
+        await engine(Scripted("a", lost), Scripted("b", lost), tries=2).generate(
+            REQUEST, on_attempt=(told := []).append
+        )
+    assert [attempt.error for attempt in told] == ["unreachable"] * 2
+    assert {attempt.replica for attempt in told} == {"a", "b"}
+
+
+async def test_a_call_waits_for_a_replica_that_restarts():
+    reply = EngineReply(())
+    replica = Scripted("a", ModelError(503, "unreachable", "gone"), reply)
+    whole = engine(replica)
+
+    def come_back():
+        replica.state = "ready"
+        whole.replica_is_ready()
+
+    asyncio.get_running_loop().call_later(0.05, come_back)
+    answer = await whole.generate(REQUEST)
+    assert (answer, replica.calls) == (reply, 2)
+
+
+async def test_waiting_is_bounded():
+    with pytest.raises(ModelError, match="no engine replica is ready") as waited:
+        await engine(Scripted("a", state="restarting"), ready_wait_s=0.05).generate(REQUEST)
+    assert (waited.value.status, waited.value.retry_after) == (503, 5.0)
+    with pytest.raises(ModelError, match="no engine replica is left"):
+        await engine(Scripted("a", state="lost")).generate(REQUEST)
+
+
+async def test_a_refused_request_is_not_asked_again():
+    replica = Scripted("a", ModelError(400, "invalid", "temperature must be non-negative"))
+    with pytest.raises(ModelError, match="temperature"):
+        await engine(replica).generate(REQUEST)
+    assert replica.calls == 1
+
+
+async def test_a_prompt_beyond_the_context_is_told_by_its_code():  # A12
+    with pytest.raises(ModelError) as refused:
+        await engine(Scripted("a")).generate(EngineRequest(array("i", range(16)), Sampling()))
+    assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
+    assert "16 tokens" in refused.value.message
+
+
+async def test_ready_means_that_every_replica_answers():
+    assert await engine(Scripted("a", 4), Scripted("b", 3)).check() == 3
+    with pytest.raises(ModelError, match="b is restarting"):
+        await engine(Scripted("a", 4), Scripted("b", state="restarting")).check()
+
+
+def output(finish="stop", stop=None):
+    ids, logprobs = np.array([7, 2], dtype=np.int32), np.array([-0.25, -1.5], dtype=np.float32)
+    return ActorReply((ActorOutput(0, ids, logprobs, "hi", finish, stop, ((0, 3),)),), 5)
+
+
+def test_arrays_come_out_as_they_went_in():
+    reply = _reply(output())
+    assert reply.cached == 5
+    assert reply.outputs[0].tokens.ids == array("i", [7, 2])
+    assert reply.outputs[0].tokens.logprobs == array("f", [-0.25, -1.5])
+    assert _reply(output(stop="END")).outputs[0].finish == "stop_sequence"
+    assert _reply(output(stop="END")).outputs[0].stop_sequence == "END"
+    assert _reply(output(stop=2)).outputs[0].finish == "stop"
+
+
+@pytest.mark.parametrize("finish", ["abort", "error", None])
+def test_an_engine_that_did_not_finish_has_failed(finish):  # A19
+    with pytest.raises(ModelError) as failed:
+        _reply(output(finish))
+    assert failed.value.kind == "backend"
+
+
+def test_impossible_alternatives_are_left_out():
+    class Flat:
+        start_indices, end_indices = [0], [4]
+        decoded_tokens, logprobs = ["a", "a", "b", "c"], [-0.1, -0.1, -2.5, float("-inf")]
+
+    assert _alternatives(Flat, 0) == {"a": -0.1, "b": -2.5}
