@@ -113,6 +113,7 @@ class ScriptedBackend:
                 self.hung_up += 1
                 return False
             gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
         data = answer.data()
         headers = {"content-type": "application/json", "content-length": str(len(data))} | dict(answer.headers)
         lines = [f"HTTP/1.1 {answer.status} X", *(f"{name}: {value}" for name, value in headers.items()), "", ""]

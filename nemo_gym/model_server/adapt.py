@@ -41,5 +41,5 @@ def adapt(request: ModelRequest, overrides: Mapping[str, Any], *, developer_as_s
             replace(message, role="system", origin=None) if message.role == "developer" else message
             for message in request.messages
         )
-    # The origin's body says the old things, so it goes when they change.
-    return replace(request, origin=None, **changes) if changes else request
+    # The origin stays: a writer of its dialect takes from it only what no field of ours says.
+    return replace(request, **changes) if changes else request

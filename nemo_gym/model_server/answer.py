@@ -93,6 +93,8 @@ class Answer:
         request = self.dialect.read_request(data)
         self.streamed = wants_stream(data)
         self.request = request
+        if self.app.capture is not None:
+            self.app.capture.check()  # C7: refused before the backend is asked
         return request
 
     def _continues(self, request: ModelRequest) -> tuple[str | None, str, Prior | None]:

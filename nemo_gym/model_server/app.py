@@ -22,6 +22,7 @@ from ..capture.writer import ShardWriter
 from ..dialects.registry import DIALECTS
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
+from ..web import client
 from ..web.correlation import api_key, split_rollout
 from ..web.service import ServerContext
 from .admission import Admission
@@ -78,6 +79,7 @@ class ModelApp:
         self._starting.cancel()
         await asyncio.gather(self._starting, return_exceptions=True)
         await self.server.stop()
+        await client.close()
         if self.capture is not None:
             self.capture.close()
         await send({"type": "lifespan.shutdown.complete"})

@@ -6,7 +6,7 @@ capture and status are the same for all of them.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -53,6 +53,9 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
 class SimpleResponsesAPIModel(SimpleServer):
     """A model server; see the module's paragraph for what a subclass does."""
 
+    developer_role_unknown: ClassVar[bool] = False
+    """Whether this kind of backend cannot be trusted to know the role `developer` (R9)."""
+
     config: BaseResponsesAPIModelConfig
     _backend: Backend | None = PrivateAttr(default=None)
 
@@ -75,6 +78,11 @@ class SimpleResponsesAPIModel(SimpleServer):
     async def count(self, request: ModelRequest) -> int:
         """Prompt tokens of a request."""
         return await self._require_backend().count(request)
+
+    @property
+    def developer_as_system(self) -> bool:
+        role = self.config.developer_role
+        return role == "system" or (role == "auto" and self.developer_role_unknown)
 
     def setup_webserver(self) -> ModelApp:
         return ModelApp(self, self.context)

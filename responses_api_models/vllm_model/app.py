@@ -33,6 +33,8 @@ class VLLMModelConfig(BaseResponsesAPIModelConfig):
 
 
 class VLLMModel(SimpleResponsesAPIModel):
+    developer_role_unknown = True
+
     config: VLLMModelConfig
 
     async def start(self) -> None:

@@ -199,7 +199,7 @@ async def test_seal_and_calls(tmp_path: Path) -> None:  # C9
         assert wrong.status_code == 400
         seal = (await client.post(f"{at.url}/ng-rollout/r1/seal", json={"incomplete": None})).json()
         assert seal["call_ids"] == [at.records()[0].call_id]
-        assert CaptureStore(tmp_path).verify().clean
+        assert CaptureStore(tmp_path).verify().ok
 
 
 async def test_routes_and_status(tmp_path: Path) -> None:  # A1 R31
