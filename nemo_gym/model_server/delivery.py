@@ -53,10 +53,9 @@ class Delivery:
         """The reply. Raises ClientGone as soon as the client is gone, and what `generating` raises."""
         self._hang_up = asyncio.ensure_future(self._watch())
         patience: float | None = self._commit_s
+        either: set[asyncio.Future[Any]] = {generating, self._hang_up}
         while True:
-            done, _ = await asyncio.wait(
-                {generating, self._hang_up}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             if generating in done:
                 return generating.result()
             if self._hang_up in done:
