@@ -27,10 +27,12 @@ class Head(Struct, frozen=True):
     created: int
     origin: Origin | None = None
     """The reply's, when it is there already: what its dialect says in every frame beside these."""
+    choices: int = 1
+    """How many the reply has; at least one is expected of a reply that is not there yet."""
 
     @classmethod
     def of(cls, reply: ModelReply) -> Head:
-        return cls(reply.id, reply.model, reply.created, reply.origin)
+        return cls(reply.id, reply.model, reply.created, reply.origin, len(reply.choices))
 
 
 class StreamWriter(Protocol):

@@ -195,7 +195,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     read = request.origin.body if request.origin is not None and request.origin.dialect == NAME else _EMPTY
     body = {key: value for key, value in read.items() if key not in schema.FIELDS}
     toolbox = Toolbox(request.tools)
-    body["messages"] = [_write_message(message, toolbox) for message in request.messages]
+    body["messages"] = [_write_message(message, toolbox) for message in request.messages if _sayable(message)]
     if request.model is not None:
         body["model"] = request.model
     body |= _write_sampling(request.sampling, read)
@@ -212,6 +212,17 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         body["parallel_tool_calls"] = True
     body |= _write_format(request, read)
     return body
+
+
+def _sayable(message: Message) -> bool:
+    """Whether there is anything in it for this dialect; an item that only another one knows is left out."""
+    return not message.parts or any(not _foreign(part) for part in message.parts)
+
+
+def _foreign(part: Part) -> bool:
+    if isinstance(part, Other):
+        return part.dialect != NAME
+    return isinstance(part, Reasoning) and not part.text
 
 
 def _write_message(message: Message, toolbox: Toolbox) -> dict[str, Any]:

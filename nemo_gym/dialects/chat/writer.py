@@ -1,6 +1,5 @@
 """A reply as Chat Completions chunks (B1-B6).
 
-Nothing is written before there is something to say, so that a reply without choices has none in its stream either.
 What `feed` let out and what `close` adds is together the reply, whoever fed how much.
 """
 
@@ -51,17 +50,16 @@ class ChatWriter:
         }
         body = request.origin.body if request.origin is not None and request.origin.dialect == "chat" else {}
         self._usage = (body.get("stream_options") or {}).get("include_usage") is True
+        self._choices = head.choices
         self._streams: dict[int, _Stream] = {}
 
     def open(self) -> bytes:
-        """Nothing yet: the first chunk names a choice, and there may be none."""
-        return b""
+        """A role chunk; nothing for a reply that is known to have no choice (B3)."""
+        return self._stream(0)[1] if self._choices else b""
 
     def keep_alive(self) -> bytes:
         """Data, not a comment: agents count only that (A7)."""
-        if not self._streams:
-            return self._stream(0)[1]
-        return self._chunk(min(self._streams), {})
+        return self._chunk(min(self._streams, default=0), {})
 
     def feed(self, increment: Increment) -> bytes:
         stream, opening = self._stream(increment.choice)

@@ -1,0 +1,227 @@
+"""Items to and from parts: whatever shape clients replay goes in, one shape comes out.
+
+An assistant's turn is one message, however many items it was: its calls stay together, so that results bind by id
+(R10). Where an item says something we do not model, it stays as the origin of its parts.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...exchange.parts import Media, Message, Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+
+NAME = "responses"
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
+
+_TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
+_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{200,}\Z")
+
+
+def read_items(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
+    """Input items as messages, in their order."""
+    turn: list[Part] = []
+    for item in items:
+        parts = _assistant_parts(item)
+        if parts is not None:
+            turn += parts
+            continue
+        message = _message(item)
+        if message is None:
+            continue
+        if turn:
+            yield Message("assistant", tuple(turn))
+            turn = []
+        yield message
+    if turn:
+        yield Message("assistant", tuple(turn))
+
+
+def _kind(item: Mapping[str, Any]) -> str:
+    return item.get("type") or ("message" if "role" in item else "")
+
+
+def _assistant_parts(item: Mapping[str, Any]) -> list[Part] | None:
+    """The parts of an item that belongs to an assistant's turn; None for any other item."""
+    kind = _kind(item)
+    if kind == "message" and item.get("role") == "assistant":
+        return list(read_content(item.get("content"), item.get("id") or "", Origin(NAME, item)))
+    if kind in ("function_call", "custom_tool_call"):
+        return [read_call(item)]
+    if kind == "reasoning":
+        reasoning = read_reasoning(item)
+        return [] if reasoning is None else [reasoning]
+    return None
+
+
+def _message(item: Mapping[str, Any]) -> Message | None:
+    kind, origin = _kind(item), Origin(NAME, item)
+    if kind == "message":
+        return Message(item["role"], tuple(read_content(item["content"])), origin)
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        result = ToolResult(item["call_id"], tuple(read_content(item["output"])), origin=origin)
+        return Message("tool", (result,), origin)
+    if kind == "additional_tools":
+        return None  # hoisted into the tools (R5)
+    parts = tuple(part for part in read_content(item.get("content") or item.get("text")) if isinstance(part, Text))
+    if parts:
+        return Message("user", parts, origin)
+    _warn_once(kind, "an input item of type %r has no readable text; only a Responses backend gets it", kind)
+    return Message("assistant", (Other(NAME, item),), origin)
+
+
+def _warn_once(key: str, message: str, *values: Any) -> None:
+    if key not in _warned and len(_warned) < 1000:
+        _warned.add(key)
+        _log.warning(message, *values)
+
+
+def read_content(content: Any, item_id: str = "", origin: Origin | None = None) -> Iterator[Part]:
+    if isinstance(content, str):
+        yield Text(content, item_id, origin)
+        return
+    for part in content or ():
+        found = _read_part(part, item_id, origin)
+        if found is not None:
+            yield found
+
+
+def _read_part(part: Mapping[str, Any], item_id: str, origin: Origin | None) -> Part | None:
+    kind, own = part.get("type"), Origin(NAME, part)
+    if kind in _TEXTS:
+        return Text(part["text"], item_id, origin or own)
+    if kind == "refusal":
+        return Refusal(part["refusal"], item_id)
+    if kind == "input_image" and isinstance(part.get("image_url"), str):
+        return Media("image", part["image_url"], own)
+    if kind == "input_file":
+        source = part.get("file_data") or part.get("file_url")
+        return Media("document", source, own) if isinstance(source, str) else Other(NAME, part)
+    if kind == "input_audio" and isinstance(part.get("input_audio"), Mapping):
+        audio = part["input_audio"]
+        return Media("audio", f"data:audio/{audio.get('format')};base64,{audio.get('data')}", own)
+    if kind == "encrypted_content":
+        value = part.get("encrypted_content") or part.get("text")
+        # R3: clients send readable text under this name; one long token is opaque.
+        readable = isinstance(value, str) and value and not _OPAQUE.match(value)
+        return Text(str(value), item_id, own) if readable else Other(NAME, part)
+    return Other(NAME, part)
+
+
+def read_call(item: Mapping[str, Any]) -> ToolCall:
+    custom = item["type"] == "custom_tool_call"
+    return ToolCall(
+        item["name"],
+        item["input"] if custom else item["arguments"],
+        item["call_id"],
+        item.get("id") or "",
+        item.get("namespace"),
+        custom,
+        Origin(NAME, item),
+    )
+
+
+def read_reasoning(item: Mapping[str, Any]) -> Reasoning | None:
+    """R4: the text is in `content`, else in `summary`, else bare; None when there is nothing at all."""
+    text = _texts(item.get("content")) or _texts(item.get("summary")) or item.get("text") or ""
+    payload = item.get("encrypted_content") or None
+    if not text and payload is None:
+        return None
+    return Reasoning(text, item.get("id") or "", payload, Origin(NAME, item))
+
+
+def _texts(parts: Any) -> str:
+    if isinstance(parts, str):
+        return parts
+    return "\n".join(part["text"] for part in parts or () if isinstance(part.get("text"), str))
+
+
+def read_output(items: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
+    """A backend's output items as the parts of a reply."""
+    for item in items:
+        parts = _assistant_parts(item)
+        if parts is None:
+            yield Other(NAME, item)
+        else:
+            yield from parts
+
+
+# ---- writing: for a backend
+
+
+def write_items(message: Message) -> Iterator[dict[str, Any]]:
+    """A message as input items. What came as an item goes as that item."""
+    if message.origin is not None and message.origin.dialect == NAME:
+        yield dict(message.origin.body)
+        return
+    if message.role == "tool":
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                yield {"type": "function_call_output", "call_id": part.call_id, "output": _write_output(part.parts)}
+        return
+    if message.role != "assistant":
+        yield {"type": "message", "role": message.role, "content": list(_write_parts(message.parts))}
+        return
+    last: Mapping[str, Any] | None = None
+    for part in message.parts:
+        origin = getattr(part, "origin", None)
+        if origin is not None and origin.dialect == NAME:
+            if origin.body is not last:
+                last = origin.body
+                yield _for_provider(part, origin.body)
+        elif not (isinstance(part, Refusal) and last is not None):
+            yield from _write_assistant(part)
+
+
+def _for_provider(part: Part, item: Mapping[str, Any]) -> dict[str, Any]:
+    # R4: a Responses provider refuses `content` (and a null `status`) on reasoning.
+    dropped = ("content", "status") if isinstance(part, Reasoning) else ()
+    return {key: value for key, value in item.items() if key not in dropped}
+
+
+def _write_assistant(part: Part) -> Iterator[dict[str, Any]]:
+    if isinstance(part, Text):
+        yield {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": part.text}]}
+    elif isinstance(part, Refusal):
+        yield {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": part.text}]}
+    elif isinstance(part, ToolCall):
+        yield write_call(part, part.id)
+    elif isinstance(part, Other) and part.dialect == NAME:
+        yield dict(part.body)
+
+
+def _write_output(parts: Iterable[Part]) -> str | list[dict[str, Any]]:
+    parts = tuple(parts)
+    if all(isinstance(part, Text) for part in parts) and len(parts) < 2:
+        return "".join(part.text for part in parts if isinstance(part, Text))
+    return list(_write_parts(parts))
+
+
+def _write_parts(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        if isinstance(part, Text):
+            yield {"type": "input_text", "text": part.text}
+        elif isinstance(part, Media) and part.kind == "image":
+            yield {"type": "input_image", "image_url": part.source, "detail": "auto"}
+        elif isinstance(part, Media):
+            yield {"type": "input_file", "file_data": part.source}
+        elif isinstance(part, Other) and part.dialect == NAME:
+            yield dict(part.body)
+
+
+def write_call(call: ToolCall, item_id: str, status: str | None = None) -> dict[str, Any]:
+    """A call as its item; `status` is for what this server emits."""
+    if call.custom:
+        item = {"type": "custom_tool_call", "call_id": call.call_id, "name": call.name, "input": call.arguments}
+    else:
+        item = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+    if call.namespace is not None:
+        item["namespace"] = call.namespace
+    if item_id:
+        item["id"] = item_id
+    if status is not None:
+        item["status"] = status
+    return item

@@ -1,0 +1,92 @@
+"""Declared tools of a Responses request: functions, namespaces of them, custom tools, and what a provider runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from ...exchange.parts import Origin
+from ...exchange.tools import Tool, ToolChoice
+from .items import NAME
+
+
+def read_tools(tools: Iterable[Any], namespace: str | None = None) -> Iterator[Tool]:
+    for tool in tools:
+        body = tool.model_dump(exclude_unset=True) if isinstance(tool, BaseModel) else tool
+        yield from _read_tool(body, namespace)
+
+
+def _read_tool(tool: Mapping[str, Any], namespace: str | None) -> Iterator[Tool]:
+    kind, origin = tool.get("type"), Origin(NAME, tool)
+    if kind == "namespace":
+        yield from read_tools(tool["tools"], tool["name"])
+    elif kind == "function":
+        yield Tool(tool["name"], tool.get("description") or "", tool.get("parameters"), namespace, origin=origin)
+    elif kind == "custom":
+        yield Tool(tool["name"], _with_grammar(tool), None, namespace, "custom", origin=origin)
+    elif not _offline_search(tool):
+        yield Tool(str(tool.get("name") or kind), kind="provider", body=tool, origin=origin)
+
+
+def _with_grammar(tool: Mapping[str, Any]) -> str:
+    """The description, and the grammar that the input must follow: a model behind a chat backend sees only this."""
+    description, form = tool.get("description") or "", tool.get("format") or {}
+    if form.get("type") != "grammar" or not form.get("definition"):
+        return description
+    return f"{description}\n\nThe input follows this {form.get('syntax', '')} grammar:\n{form['definition']}".strip()
+
+
+def _offline_search(tool: Mapping[str, Any]) -> bool:
+    """R8: a search that may not leave the provider's cache is no tool at all."""
+    return str(tool.get("type", "")).startswith("web_search") and tool.get("external_web_access") is False
+
+
+def read_choice(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
+    if choice is None:
+        return "auto"
+    if isinstance(choice, str):
+        return choice  # type: ignore[return-value]
+    if choice["type"] == "allowed_tools":
+        return choice.get("mode") or "auto"
+    name = choice.get("name") or choice["type"]
+    return next((tool for tool in tools if tool.name == name), Tool(name))
+
+
+def write_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """For a backend. Tools of another dialect as functions; the members of a namespace under it again."""
+    written: list[dict[str, Any]] = []
+    spaces: dict[str, dict[str, Any]] = {}
+    for tool in tools:
+        body = _write_tool(tool)
+        if tool.namespace is None:
+            written.append(body)
+        elif tool.namespace in spaces:
+            spaces[tool.namespace]["tools"].append(body)
+        else:
+            spaces[tool.namespace] = {"type": "namespace", "name": tool.namespace, "tools": [body]}
+            written.append(spaces[tool.namespace])
+    return written
+
+
+def _write_tool(tool: Tool) -> dict[str, Any]:
+    if tool.origin is not None and tool.origin.dialect == NAME:
+        return dict(tool.origin.body)
+    if tool.kind == "custom":
+        return {"type": "custom", "name": tool.name, "description": tool.description}
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": False,
+    }
+
+
+def write_choice(choice: ToolChoice) -> Any:
+    if isinstance(choice, str):
+        return choice
+    if choice.kind == "provider":
+        return {"type": choice.name}
+    return {"type": choice.kind, "name": choice.name}
