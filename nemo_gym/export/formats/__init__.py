@@ -1,0 +1,1 @@
+"""The files that an export writes, one module a format."""
