@@ -1,0 +1,111 @@
+"""A model server with its own engines: vLLM replicas in Ray actors, token ids in and out.
+
+Nothing heavy is imported before `start`: whoever checks a configuration imports this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
+from nemo_gym.config import paths
+
+if TYPE_CHECKING:
+    from nemo_gym.engines.deployment import Deployment
+
+_CPU_ARGS = {"dtype": "float32", "enforce_eager": True, "block_size": 32}
+"""Where there is no GPU: log-probs that a trainer can reproduce, a quick start, prefixes shared from 32 tokens on."""
+
+
+class RayConfig(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    address: str = "local"
+    """`local` starts a Ray of this server's own, on loopback; `auto` or host:port joins one."""
+
+
+class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
+    model: str = Field(min_length=1)
+    """The model's folder."""
+    model_name: str | None = None
+    """What clients call the model; the folder's name when absent."""
+    num_replicas: int = Field(default=1, ge=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    pipeline_parallel_size: int = Field(default=1, ge=1)
+    num_gpus: float | None = Field(default=None, ge=0)
+    """Of each worker; null: 1 where there is an NVIDIA GPU, else 0."""
+    engine_args: dict[str, Any] = Field(default_factory=dict)
+    """vLLM's own engine arguments; they win over everything here."""
+    tool_parser: str | None = "auto"
+    reasoning_parser: str | None = "auto"
+    """A format's name; `auto`: what the model's chat template writes; null: none."""
+    history: Literal["exact", "template"] = "exact"
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    ray: RayConfig = Field(default_factory=RayConfig)
+    start_timeout_s: float = Field(default=600.0, gt=0)
+    """How long a replica may take to start, or to come back."""
+    max_restarts: int = Field(default=3, ge=0)
+
+    @property
+    def served_name(self) -> str:
+        return self.model_name or Path(self.model).name
+
+
+class LocalVLLMModel(SimpleResponsesAPIModel):
+    config: LocalVLLMModelConfig
+    _deployment: Deployment | None = PrivateAttr(default=None)
+
+    async def start(self) -> None:
+        from nemo_gym.backends.tokens import TokensBackend
+        from nemo_gym.engines.deployment import Deployment
+        from nemo_gym.parsers.detect import reasoning_format, tool_call_format
+        from nemo_gym.rendering.renderer import renderer
+
+        config = self.config
+        folder = _folder(config.model)
+        rendering = await asyncio.to_thread(renderer, folder, config.chat_template_kwargs)
+        gpus = (1.0 if _has_gpu() else 0.0) if config.num_gpus is None else config.num_gpus
+        self._deployment = Deployment(
+            {"model": str(folder), **({} if gpus else _CPU_ARGS), **config.engine_args},
+            replicas=config.num_replicas,
+            tensor_parallel=config.tensor_parallel_size,
+            pipeline_parallel=config.pipeline_parallel_size,
+            gpus=gpus,
+            ray_address=config.ray.address,
+            max_restarts=config.max_restarts,
+            start_s=config.start_timeout_s,
+            tries=config.retries + 1,
+        )
+        backend = TokensBackend(
+            self._deployment.engine,
+            rendering,
+            tool_call_format(rendering.text) if config.tool_parser == "auto" else config.tool_parser,
+            reasoning_format(rendering.text) if config.reasoning_parser == "auto" else config.reasoning_parser,
+            config.served_name,
+            config.history,
+        )
+        await self._deployment.start()
+        self._backend = backend
+
+    async def stop(self) -> None:
+        if self._deployment is not None:
+            await self._deployment.close()
+
+
+def _folder(model: str) -> Path:
+    folder = paths.locate(model)
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"model: expected a model's folder with a config.json, found none at {model!r}")
+    return folder.resolve()
+
+
+def _has_gpu() -> bool:
+    return Path("/proc/driver/nvidia/gpus").is_dir() or Path("/dev/nvidia0").exists()
+
+
+if __name__ == "__main__":
+    LocalVLLMModel.run_webserver()
