@@ -1,0 +1,292 @@
+"""Acknowledged means durable, and never silence."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from msgspec.structs import replace
+from records import chat_request, conversation, record, reply
+
+from nemo_gym.capture import CaptureStore, Receipt, ShardWriter
+from nemo_gym.capture.redact import Redactor
+from nemo_gym.capture.shard import File
+from nemo_gym.exchange.errors import ModelError
+from nemo_gym.exchange.ids import uuid7
+from nemo_gym.exchange.reply import Usage
+
+
+class Disk(File):
+    """A file whose disk can be told to fail, and that counts its syncs."""
+
+    syncs = 0
+    slow_s = 0.0
+    full = False
+    events: ClassVar[list[str]] = []
+
+    def write(self, data):
+        if Disk.full:
+            super().write(memoryview(data)[:100])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(data)
+
+    def sync(self):
+        time.sleep(Disk.slow_s)
+        super().sync()
+        Disk.syncs += 1
+        Disk.events.append("synced")
+
+
+@pytest.fixture(autouse=True)
+def disk():
+    Disk.syncs, Disk.slow_s, Disk.full, Disk.events = 0, 0.0, False, []
+    return Disk
+
+
+def writer_in(path: Path, durability="fsync", **options) -> ShardWriter:
+    return ShardWriter(str(path), "policy", "run", durability, open_file=Disk, **options)
+
+
+async def test_what_comes_during_a_sync_goes_into_the_next(tmp_path, disk):
+    writer = writer_in(tmp_path)
+    disk.slow_s, disk.syncs = 0.02, 0
+    await asyncio.gather(*(writer.commit(record(rollout_id=f"r{n}")) for n in range(64)))
+    assert disk.syncs == 1
+    first = asyncio.ensure_future(writer.commit(record()))
+    await asyncio.sleep(0.005)
+    await asyncio.gather(first, *(writer.commit(record()) for _ in range(20)))
+    assert disk.syncs == 3
+    writer.close()
+    assert len(list(CaptureStore(tmp_path).calls())) == 85
+
+
+async def test_nothing_is_acknowledged_before_it_is_durable(tmp_path, disk):  # C1 A8
+    writer = writer_in(tmp_path)
+    disk.slow_s = 0.01
+    disk.events.clear()
+
+    async def commit(n: int) -> None:
+        await writer.commit(record())
+        disk.events.append("acknowledged")
+
+    for n in range(5):
+        await commit(n)
+    assert disk.events == ["synced", "acknowledged"] * 5
+    writer.close()
+
+
+@pytest.mark.parametrize("durability", ["flush", "none"])
+async def test_without_fsync_nothing_is_synced(tmp_path, disk, durability):
+    writer = writer_in(tmp_path, durability)
+    for _ in range(3):
+        await writer.commit(record())
+    if durability == "flush":  # in the file, if the process dies now
+        assert len(list(CaptureStore(tmp_path).calls())) == 3
+    writer.close()
+    assert disk.syncs == 0
+    assert len(list(CaptureStore(tmp_path).calls())) == 3
+
+
+async def test_a_cancelled_caller_does_not_undo_its_record(tmp_path, disk):
+    writer = writer_in(tmp_path)
+    disk.slow_s = 0.02
+    task = asyncio.ensure_future(writer.commit(record()))
+    await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await writer.commit(record())
+    writer.close()
+    assert len(list(CaptureStore(tmp_path).calls())) == 2
+
+
+async def test_a_full_disk_refuses_and_recovers(tmp_path, disk):  # C7
+    writer = writer_in(tmp_path)
+    first, second, third, fourth = conversation(4)
+    await writer.commit(first)
+    disk.full = True
+    with pytest.raises(ModelError) as raised:
+        await writer.commit(second)
+    assert (raised.value.status, raised.value.kind) == (503, "capture")
+    assert raised.value.retry_after is not None
+    with pytest.raises(ModelError):
+        writer.check()
+    writer._retry_at = 0
+    with pytest.raises(ModelError):  # still full
+        writer.check()
+    disk.full = False
+    with pytest.raises(ModelError):  # asked again only after a while
+        writer.check()
+    writer._retry_at = 0
+    writer.check()
+    await writer.commit(third)
+    await writer.commit(fourth)
+    sealed = await writer.seal("r1")
+    assert sealed.call_ids == (first.call_id, third.call_id, fourth.call_id)
+    assert sealed.incomplete == "capture_error"
+    writer.close()
+    store = CaptureStore(tmp_path)
+    assert list(store.calls("r1")) == [first, third, fourth]
+    report = store.verify()
+    assert report.problems == []
+    assert report.incomplete == {"r1": "capture_error"}
+
+
+async def test_with_none_calls_go_on_and_the_rollout_is_incomplete(tmp_path, disk):  # C7
+    writer = writer_in(tmp_path, "none")
+    disk.full = True
+    await writer.commit(record())
+    await asyncio.sleep(0.2)
+    assert writer._failure is not None
+    writer.check()
+    disk.full = False
+    await writer.commit(record())
+    assert (await writer.seal("r1")).incomplete == "capture_error"
+    writer.close()
+    assert len(list(CaptureStore(tmp_path).calls())) == 1
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="cannot write captures below") as raised:
+        writer_in(tmp_path / "file")
+    assert raised.value.kind == "capture"
+
+
+async def test_a_dead_thread_is_no_silence(tmp_path):  # C7
+    writer = writer_in(tmp_path)
+    writer._jobs.put(None)
+    writer._thread.join()
+    with pytest.raises(ModelError):
+        writer.check()
+    with pytest.raises(ModelError):
+        await writer.commit(record())
+    writer.close()
+
+
+async def test_a_disk_that_hangs_is_a_failure(tmp_path, disk, monkeypatch):
+    monkeypatch.setattr("nemo_gym.capture.writer._WAIT_S", 0.1)
+    writer = writer_in(tmp_path)
+    disk.slow_s = 0.5
+    with pytest.raises(ModelError):
+        await writer.commit(record())
+    with pytest.raises(ModelError):
+        writer.check()
+    await asyncio.sleep(0.6)
+    disk.slow_s = 0
+    writer.check()
+    writer.close()
+
+
+async def test_a_record_that_cannot_be_a_row_fails_alone(tmp_path):
+    writer = writer_in(tmp_path)
+    good = conversation(3)
+    bad = record(reply=replace(reply("x", [1], [2]), usage=Usage(prompt=2**40)))
+    broken = record(attempt="three")
+    found = await asyncio.gather(
+        *(writer.commit(one) for one in (good[0], bad, good[1], broken, good[2])), return_exceptions=True
+    )
+    assert [type(one) for one in found] == [type(None), ModelError, type(None), ModelError, type(None)]
+    writer.close()
+    store = CaptureStore(tmp_path)
+    assert list(store.calls()) == good
+    assert store.verify().problems == []
+
+
+async def test_seals_receipts_and_calls(tmp_path):  # C9
+    writer = writer_in(tmp_path)
+    made = conversation(3)
+    for one in made:
+        await writer.commit(one)
+        writer.receipt(Receipt(one.call_id, True, 1.5))
+    assert writer.calls("r1") == made
+    assert writer.calls("unknown") == []
+    sealed = await writer.seal("r1")
+    assert sealed.call_ids == tuple(one.call_id for one in made)
+    assert writer.calls("r1") == made  # from the disk now
+    empty = await writer.seal("r2", "cancelled")
+    assert (empty.call_ids, empty.incomplete) == ((), "cancelled")
+    late = record(status="disconnected")
+    await writer.commit(late)
+    assert CaptureStore(tmp_path).verify().problems == [f"rollout r1 at policy: call {late.call_id} is not in the seal"]
+    again = await writer.seal("r1", "deadline")
+    assert again.call_ids == (*sealed.call_ids, late.call_id)
+    writer.close()
+    store = CaptureStore(tmp_path)
+    assert store.verify().problems == []
+    assert set(store.rollouts()) == {"r1", "r2"}
+    assert store.receipts()[made[0].call_id] == Receipt(made[0].call_id, True, 1.5)
+    delivered = store.table(["call_id", "delivered"]).to_pylist()
+    assert [row["delivered"] for row in delivered] == [True, True, True, None]
+    with pytest.raises(ModelError):
+        await writer.commit(record())
+
+
+async def test_memory_is_bounded(tmp_path):
+    writer = writer_in(tmp_path, "flush", max_records=4, max_rollouts=8)
+    made = [record(rollout_id=f"r{n}") for n in range(20)]
+    for one in made:
+        await writer.commit(one)
+    assert writer._rollouts._records <= 4
+    assert writer.calls("r19") == [made[19]]
+    assert writer.calls("r13") == [made[13]]  # from the disk
+    writer.close()
+
+
+async def test_rotation_by_age_and_two_writers_in_one_directory(tmp_path):
+    one, other = writer_in(tmp_path, max_shard_age_s=0.0), writer_in(tmp_path)
+    for _ in range(3):
+        await one.commit(record(rollout_id="a"))
+        await other.commit(record(rollout_id="b"))
+    one.close()
+    other.close()
+    store = CaptureStore(tmp_path)
+    assert len(store.paths()) == 4
+    assert [len(list(store.calls(name))) for name in ("a", "b")] == [3, 3]
+    report = store.verify()
+    assert (report.problems, report.open, report.unsealed) == ([], [], ["a", "b"])
+
+
+def test_an_idle_writer_leaves_no_file(tmp_path):
+    writer = writer_in(tmp_path)
+    writer.close()
+    writer.close()
+    assert CaptureStore(tmp_path).paths() == []
+    assert not any(thread.name == "capture-writer" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x"])
+def test_names_that_are_no_file_names(tmp_path, name):
+    with pytest.raises(ValueError, match="capture: run_id"):
+        ShardWriter(str(tmp_path), "policy", name, "fsync")
+
+
+async def test_no_secret_is_recorded(tmp_path):  # C8
+    redactor = Redactor(names=["team_token"], values=["sk-very-secret"])
+    writer = writer_in(tmp_path, redactor=redactor)
+    body = {"api_key": "topsecret1", "extra": {"Team_Token": "topsecret2", "note": "see sk-very-secret"}}
+    request = chat_request([{"role": "user", "content": "my api_key is mine"}], **body)
+    await writer.commit(
+        record(
+            call_id=uuid7(),
+            received=request,
+            sent=request,
+            raw=b'{"authorization": "Bearer topsecret3", "x": 1',
+        )
+    )
+    shown = writer.calls("r1")
+    writer.close()
+    data = b"".join(path.read_bytes() for path in CaptureStore(tmp_path).paths())
+    for secret in (b"topsecret", b"sk-very-secret"):
+        assert secret not in data
+        assert secret not in repr(shown[0].received.origin.body).encode()
+    (read,) = CaptureStore(tmp_path).calls()
+    assert read.received.messages == request.messages
+    assert read.received.origin.body["extra"] == {"Team_Token": "[redacted]", "note": "see [redacted]"}
+    assert read.raw == b'{"authorization": "[redacted]", "x": 1'
