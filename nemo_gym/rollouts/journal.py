@@ -93,10 +93,12 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _result_row(outcome: Outcome) -> dict[str, Any]:
-    ticket = outcome.ticket
+    row = outcome.ticket.row
     return {
-        **ticket.row,
+        **row,
         **(outcome.result or {}),
+        # What was asked, as it was asked: on its way through the environment it has gained every default there is.
+        "responses_create_params": row["responses_create_params"],
         **_identity(outcome),
         META: {
             "started": outcome.started,

@@ -7,10 +7,12 @@ reply, is fixed by the dataset row. Nothing is kept in this process: any worker 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nemo_gym.base_resources_server import (
@@ -87,13 +89,23 @@ class CalculatorResponse(BaseModel):
     result: int
 
 
+class Spaced(JSONResponse):
+    """JSON with a space after each colon and comma, the way the embedded model has learned to read it.
+
+    Without them `:12` is another token than `12`, and a model of its size copies the wrong number.
+    """
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False).encode()
+
+
 class WeatherAndSumsServer(SimpleResourcesServer):
     config: WeatherAndSumsConfig
 
     def setup_webserver(self) -> FastAPI:
         app = super().setup_webserver()
-        app.post("/get_weather")(self.get_weather)
-        app.post("/calculator")(self.calculator)
+        app.post("/get_weather", response_class=Spaced)(self.get_weather)
+        app.post("/calculator", response_class=Spaced)(self.calculator)
         return app
 
     async def seed_session(self, request: Request, body: SeedRequest) -> BaseSeedSessionResponse:  # type: ignore[override]

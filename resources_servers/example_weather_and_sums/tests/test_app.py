@@ -155,6 +155,13 @@ def test_a_task_has_its_own_weather(client):
     assert client.post("/get_weather", json={"city": "Paris"}).status_code == 200
 
 
+def test_results_are_spelt_as_the_embedded_model_reads_them(client):
+    client.post("/seed_session", json=row(WEATHER))
+    answer = client.post("/get_weather", json={"city": "Paris"})
+    assert answer.text == '{"city": "Paris", "temperature": 12, "condition": "sunny"}'
+    assert client.post("/calculator", json={"a": 17, "b": 29}).text == '{"result": 46}'
+
+
 def test_the_calculator(client):
     assert client.post("/calculator", json={"a": 17, "b": 29}).json() == {"result": 46}
     assert client.post("/calculator", json={"a": "many"}).status_code == 422

@@ -172,7 +172,7 @@ async def test_several_calls_of_one_turn_are_answered_in_order(rooms):
     _, result = await rooms.run()
     output = result["response"]["output"]
     assert [item.get("call_id") for item in output[:4]] == ["call_0", "call_1", "call_0", "call_1"]
-    assert output[3]["output"] == '{"result":3}'
+    assert output[3]["output"] == '{"result": 3}'
     assert "prompt_token_ids" in output[1] and "prompt_token_ids" not in output[0]
 
 
