@@ -1,8 +1,11 @@
 """A project of one's own in a temporary folder: small real servers, and a configuration that uses them."""
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -84,6 +87,8 @@ class LocalTiny(SimpleServer):
                 return
             waiting = scope["path"] == "/ready" and time.monotonic() - born < self.config.ready_after_s
             body = {"error": {"message": "weights are being read"}} if waiting else {"model": self.config.model}
+            if scope["path"].endswith("/seal"):
+                body = {"rollout_id": scope["path"].split("/")[2], "call_ids": ["c"], "digest": "d", "incomplete": None}
             headers = [(b"content-type", b"application/json")]
             await send({"type": "http.response.start", "status": 503 if waiting else 200, "headers": headers})
             await send({"type": "http.response.body", "body": json.dumps(body).encode()})
@@ -92,6 +97,33 @@ class LocalTiny(SimpleServer):
 
 if __name__ == "__main__":
     LocalTiny.run_webserver()
+'''
+
+AGENT = '''
+"""An agent that asks nobody: half of its rollouts are right."""
+import asyncio
+from fastapi import FastAPI, Request
+from nemo_gym.server_utils import BaseRunServerInstanceConfig, SimpleServer
+
+class TinyAgentConfig(BaseRunServerInstanceConfig):
+    seconds: float = 0.0
+
+class TinyAgent(SimpleServer):
+    config: TinyAgentConfig
+
+    def setup_webserver(self) -> FastAPI:
+        app = FastAPI()
+
+        @app.post("/run")
+        async def run(request: Request):
+            row = await request.json()
+            await asyncio.sleep(self.config.seconds)
+            return row | {"response": {"id": "r", "output": []}, "reward": float(row["_ng_task_index"] % 2)}
+
+        return app
+
+if __name__ == "__main__":
+    TinyAgent.run_webserver()
 '''
 
 CONFIG = """\
@@ -113,28 +145,92 @@ env:
 env_key: s3cr3t-value
 """
 
+JOB = (
+    CONFIG
+    + """\
+agent:
+  responses_api_agents:
+    tiny_agent:
+      entrypoint: app.py
+job:
+  agent: agent
+  input: rows.jsonl
+"""
+)
+
 
 def make(folder: Path, config: str = CONFIG) -> Path:
     """Write the project; commands that are run in `folder` find its servers and `run.yaml`."""
     for kind, name, source in (
         ("resources_servers", "tiny", ENVIRONMENT),
         ("responses_api_models", "local_tiny", MODEL),
+        ("responses_api_agents", "tiny_agent", AGENT),
     ):
         (folder / kind / name).mkdir(parents=True)
         (folder / kind / name / "app.py").write_text(source)
     (folder / "weights").mkdir()
     (folder / "weights" / "config.json").write_text("{}")
+    (folder / "rows.jsonl").write_text('{"responses_create_params": {"input": "hello"}}\n' * 4)
     (folder / "run.yaml").write_text(textwrap.dedent(config))
     return folder
 
 
-def command(folder: Path, *args: str, env: dict[str, str]) -> subprocess.Popen:
-    """`ng <args>` in the project's folder, output as text."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "nemo_gym.cli.main", *args],
-        cwd=folder,
-        env={**env, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def left(folder) -> list[int]:
+    """Living processes that carry this test's mark, zombies aside."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"NG_TEST_TREE={folder}\0".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+class World:
+    """A project, and commands in it whose every process bears a mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = make(folder)
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "NG_TEST_TREE": str(folder),
+            "NEMO_GYM_RUNTIME_DIR": str(folder / "runtime"),
+        }
+
+    def end(self) -> None:
+        for pid in left(self.folder):
+            os.kill(pid, signal.SIGKILL)
+
+    def start(self, command, *args) -> subprocess.Popen:
+        """`ng <command>` in the project's folder, output as text."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "nemo_gym.cli.main", command, *args],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *args, command="run", config=True, seconds=60):
+        paths = ["+config_paths=[run.yaml]", f"++capture.dir={self.folder}/captures"] if config else []
+        process = self.start(command, *paths, *args)
+        out, err = process.communicate(timeout=seconds)
+        return process.returncode, out, err
+
+    def until_up(self, process) -> str:
+        said = ""
+        while "ng_status" not in said:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            said += line
+        return said
+
+    def gone(self, seconds) -> float:
+        began = time.monotonic()
+        while left(self.folder):
+            assert time.monotonic() - began < seconds, left(self.folder)
+            time.sleep(0.02)
+        return time.monotonic() - began

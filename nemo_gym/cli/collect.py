@@ -11,12 +11,13 @@ from typing import Any
 
 from nemo_gym.config import paths
 from nemo_gym.config.compose import COMMAND_LINE, Composed, compose
-from nemo_gym.config.faults import Problem, did_you_mean
+from nemo_gym.config.faults import did_you_mean
 from nemo_gym.config.problems import find_job_problems
 from nemo_gym.config.types import JobConfig
 from nemo_gym.launch import head
 
 from .arguments import OVERRIDES, show, split
+from .run import job_faults
 
 _USAGE = f"""usage: ng_collect_rollouts +agent=NAME +input=FILE +output=FOLDER [overrides]
 
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     wanted = composed.config.pop("run", None)
     if "job" not in composed.config:
         composed = _as_job(composed)
-    problems = find_job_problems(composed) or _faults(composed)
+    problems = find_job_problems(composed) or job_faults(composed)
     job = None if problems else composed.job()
     if job is None:
         show(problems)
@@ -51,16 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         agents = [name for name, server in servers.items() if server["kind"] == "responses_api_agents"]
         print(f"agent: run {run.run_id} has no agent {job.agent!r}{did_you_mean(job.agent, agents)}", file=sys.stderr)
         return 2
-    return asyncio.run(_collect(job, run.run_id, servers, _asked_file(composed)))
-
-
-def _faults(composed: Composed) -> list[Problem]:
-    from .run import job_faults
-
-    if composed.config["job"].get("export"):
-        where = composed.origin(("job", "export"))
-        return [Problem("job.export", where, "needs captures of this job alone: use ng_run with a job, or ng_export")]
-    return job_faults(composed)
+    return asyncio.run(_collect(job, run.run_id, answer, _asked_file(composed)))
 
 
 def _as_job(composed: Composed) -> Composed:
@@ -96,34 +88,25 @@ def _ids(runs: list[head.Run]) -> list[str]:
     return [run.run_id for run in runs]
 
 
-async def _collect(job: JobConfig, run_id: str, servers: dict[str, Any], file: Path | None) -> int:
+async def _collect(job: JobConfig, run_id: str, answer: dict[str, Any], file: Path | None) -> int:
     from rich.console import Console
 
-    from nemo_gym.rollouts.job import run_job
-    from nemo_gym.rollouts.summary import lines
-    from nemo_gym.web import client
-    from nemo_gym.web.peers import ServerClient
+    from .job import do_job
 
-    console = Console(highlight=False, soft_wrap=True)
-    kinds = {name: server["kind"] for name, server in servers.items()}
-    try:
-        result = await run_job(
-            job,
-            ServerClient({name: server["url"] for name, server in servers.items()}, kinds),
-            run_id=run_id,
-            model_servers=[name for name, kind in kinds.items() if kind == "responses_api_models"],
-            config_digest="",
-            console=console,
-        )
-    finally:
-        await client.close()
-    for line in lines(result.summary, paths.shown(job.output)) if result.summary else []:
-        console.print(line, markup=False)
-    if result.problem:
-        console.print(result.problem, style="bold red", markup=False)
-    if file is not None and result.summary is not None:
+    servers = answer["servers"]
+    code = await do_job(
+        job,
+        {server["name"]: server["url"] for server in servers},
+        {server["name"]: server["kind"] for server in servers},
+        run_id=run_id,
+        config_digest="",
+        captures=answer.get("captures"),
+        logs=None,
+        console=Console(highlight=False, soft_wrap=True),
+    )
+    if file is not None and (Path(job.output) / "rollouts.jsonl").exists():
         _publish(Path(job.output) / "rollouts.jsonl", file)
-    return result.exit_code
+    return code
 
 
 def _publish(journal: Path, file: Path) -> None:

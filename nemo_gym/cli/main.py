@@ -37,7 +37,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     module, function, _ = COMMANDS[name]
     sys.argv = [f"ng {name}", *args[1:]]  # a command reads its arguments as when it is called by its own name
-    result = getattr(importlib.import_module(f"nemo_gym.cli.{module}"), function)()
+    try:
+        result = getattr(importlib.import_module(f"nemo_gym.cli.{module}"), function)()
+    except KeyboardInterrupt:
+        return 130
     return result if isinstance(result, int) else 0
 
 

@@ -16,19 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_gym.config import paths
-from nemo_gym.config.compose import Composed, compose
-from nemo_gym.config.faults import Problem
-from nemo_gym.config.problems import find_problems
+from nemo_gym.config.faults import Problem, did_you_mean
 
 from .arguments import OVERRIDES, show, split
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nemo_gym.config.compose import Composed
     from nemo_gym.config.types import JobConfig
     from nemo_gym.launch.launcher import Launcher, LaunchError
-    from nemo_gym.rollouts.job import JobResult
 
 _USAGE = f"""usage: ng_run [overrides]
 
@@ -45,18 +42,25 @@ BAD_CONFIG, FAILED = 2, 1
 
 def main(argv: list[str] | None = None) -> int:
     args, _ = split(argv, _USAGE)
-    gc.disable()  # a fifth of the time that imports take
-    composed = compose(args)
-    problems = faults(composed, to_run=True)
-    gc.enable()
-    if problems:
-        show(problems)
-        return BAD_CONFIG
-    return asyncio.run(_Run(composed, [Path(sys.argv[0]).name, *args]).ended())
+    try:
+        gc.disable()  # a fifth of the time that the imports take
+        from nemo_gym.config.compose import compose
+
+        composed = compose(args)
+        problems = faults(composed, to_run=True)
+        gc.enable()
+        if problems:
+            show(problems)
+            return BAD_CONFIG
+        return asyncio.run(_Run(composed, [Path(sys.argv[0]).name, *args]).ended())
+    except KeyboardInterrupt:  # before there was anything to end
+        return 128 + signal.SIGINT
 
 
 def faults(composed: Composed, *, to_run: bool = False) -> list[Problem]:
     """All faults: the configuration's, and those of the job against its data and its output."""
+    from nemo_gym.config.problems import find_problems
+
     problems = find_problems(composed)
     if problems:
         return problems
@@ -66,14 +70,23 @@ def faults(composed: Composed, *, to_run: bool = False) -> list[Problem]:
 
 
 def job_faults(composed: Composed) -> list[Problem]:
-    """The job against its data and its output."""
+    """The job against its data, its output and the formats there are."""
     job = composed.job()
     if job is None:
         return []
     from nemo_gym.rollouts.job import preflight
 
     keys = {found: ("job", *found.key.removeprefix("job.").split(".")) for found in preflight(job)}
-    return [Problem(".".join(key), composed.origin(key), found.message) for found, key in keys.items()]
+    problems = [Problem(".".join(key), composed.origin(key), found.message) for found, key in keys.items()]
+    if job.export:
+        from nemo_gym.export.exporter import FORMATS
+
+        where = composed.origin(("job", "export"))
+        for name in sorted(set(job.export) - FORMATS.keys()):
+            problems.append(Problem("job.export", where, f"there is no format {name!r}{did_you_mean(name, FORMATS)}"))
+        if not composed.capture().enabled:
+            problems.append(Problem("job.export", where, "needs captures, but capture.enabled is false"))
+    return problems
 
 
 class _Run:
@@ -112,7 +125,9 @@ class _Run:
         from nemo_gym.launch.launcher import Launcher, LaunchError
 
         launcher = Launcher(self.composed, self.run_id, self.composed.logs())
-        head = Head(self.run_id, lambda: {"servers": launcher.describe()}, self.command)
+        capture = self.composed.capture()
+        captures = capture.dir if capture.enabled else None
+        head = Head(self.run_id, lambda: {"servers": launcher.describe(), "captures": captures}, self.command)
         began = time.monotonic()
         try:
             await head.start()
@@ -134,53 +149,20 @@ class _Run:
         return 0
 
     async def run_job(self, launcher: Launcher) -> int:
-        from nemo_gym.rollouts.job import run_job
-        from nemo_gym.web import client
-        from nemo_gym.web.peers import ServerClient
+        from .job import do_job
 
         assert self.job is not None
-        models = [name for name, kind in launcher.kinds.items() if kind == "responses_api_models"]
-        try:
-            result = await run_job(
-                self.job,
-                ServerClient(launcher.servers, launcher.kinds),
-                run_id=self.run_id,
-                model_servers=models,
-                config_digest=self.composed.digest(),
-                console=self.console,
-            )
-        finally:
-            await client.close()
-        exported = await self.export() if self.job.export and result.summary is not None else None
-        self.show(result, exported)
-        return result.exit_code
-
-    async def export(self) -> Any:
-        from nemo_gym.export.exporter import export
-
-        assert self.job is not None
-        with self.console.status("exporting"):
-            return await asyncio.to_thread(export, self.job.output, self.job.export)
-
-    def show(self, result: JobResult, exported: Any) -> None:
-        """The job's figures, and where everything lies."""
-        from nemo_gym.rollouts.summary import lines
-
-        assert self.job is not None
-        output = paths.shown(self.job.output)
-        rows = lines(result.summary, f"{output}/rollouts.jsonl, metrics.json") if result.summary else []
-        width = max((len(row) - len(row.split("  ", 1)[1].lstrip()) - 2 for row in rows), default=11)
-        if result.summary:
-            if self.composed.capture().enabled:
-                rows.append(f"{'captures':<{width}}  {paths.shown(self.composed.capture().dir or '')}")
-            if exported is not None:
-                rows.append(f"{'exports':<{width}}  {_exported(exported, output)}")
-            rows.append(f"{'logs':<{width}}  {paths.shown(self.composed.logs())}")
-        self.console.print()
-        for row in rows:
-            self.console.print(row, markup=False)
-        if result.problem:
-            self.console.print(result.problem, style="bold red", markup=False)
+        capture = self.composed.capture()
+        return await do_job(
+            self.job,
+            launcher.servers,
+            launcher.kinds,
+            run_id=self.run_id,
+            config_digest=self.composed.digest(),
+            captures=capture.dir if capture.enabled else None,
+            logs=self.composed.logs(),
+            console=self.console,
+        )
 
     def show_culprit(self, error: LaunchError) -> None:
         """The one server that is to blame, and its last words."""
@@ -219,12 +201,6 @@ def _run_id(job: JobConfig | None) -> str:
         if known := kept_run_id(job) or job.run_id:
             return known
     return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
-
-
-def _exported(exported: Any, output: str) -> str:
-    """What the export says of itself, or where it lies."""
-    words = str(exported)
-    return words if words and not words.startswith(("<", type(exported).__name__)) else f"{output}/exports"
 
 
 def _count(launcher: Launcher) -> str:

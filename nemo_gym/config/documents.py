@@ -53,7 +53,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Path_, int]]:
         value = {} if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        context = f" ({error.context})" if error.context else ""
+        begun = f" that begins on line {error.context_mark.line + 1}" if error.context_mark else ""
+        context = f" ({error.context}{begun})" if error.context else ""
         line = mark.line + 1 if mark else 0
         column = f", column {mark.column + 1}" if mark else ""
         raise Unreadable(line, f"not YAML: {error.problem}{context}{column}") from None

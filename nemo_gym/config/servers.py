@@ -6,15 +6,17 @@ run names its config class in the annotation of `config`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from . import paths
 from .faults import did_you_mean
@@ -42,7 +44,25 @@ def config_class(kind: str, implementation: str, file: Any) -> type[BaseModel]:
     if not path.is_file():
         near = did_you_mean(file, (p.name for p in path.parent.glob("*.py")))
         raise EntrypointError(f"expected a file in {kind}/{implementation}, {file!r} does not exist{near}")
-    return _server_class(_load(path, kind, implementation), path).model_fields["config"].annotation  # type: ignore[return-value]
+    with _deferred():
+        module = _load(path, kind, implementation)
+    server = _server_class(module, path)
+    server.model_rebuild(raise_errors=False)
+    found = server.model_fields["config"].annotation
+    if not (inspect.isclass(found) and issubclass(found, BaseModel)):
+        raise EntrypointError(f"{paths.shown(path)}: {server.__name__}.config is not annotated with a config class")
+    return found
+
+
+@contextlib.contextmanager
+def _deferred() -> Iterator[None]:
+    """Models that are defined meanwhile are built when they are first used: an entrypoint brings hundreds of others."""
+    kept = BaseModel.model_config
+    BaseModel.model_config = ConfigDict(defer_build=True)
+    try:
+        yield
+    finally:
+        BaseModel.model_config = kept
 
 
 def _load(path: Path, kind: str, implementation: str) -> ModuleType:

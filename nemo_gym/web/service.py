@@ -27,7 +27,6 @@ from nemo_gym.config.types import BaseRunServerInstanceConfig
 from . import client
 from .hangup import CancelOnHangUp
 from .peers import ServerClient
-from .serve import serve
 from .session import add_sessions
 
 LISTEN_FD = "NG_LISTEN_FD"
@@ -112,6 +111,8 @@ class SimpleServer(BaseModel):
     def run_webserver(cls) -> None:
         """Read the context, build the server, serve it until SIGTERM."""
         global _context
+        from .serve import serve
+
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         if LISTEN_FD not in os.environ:
             sys.exit(f"{cls.__name__} is started by ng_run, which hands it a socket and its settings")

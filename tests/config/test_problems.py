@@ -42,7 +42,7 @@ def test_a_good_configuration_has_none(folder):
         (f"++{MODEL}.entrypoint=ap.py", f"command line: {MODEL}.entrypoint: expected a file in responses_api_models/"),
         (
             f"++{MODEL}.model=./wieghts",
-            f"command line: {MODEL}.model: expected a model's folder, './wieghts' does not exist; did you mean 'weights'?",
+            f"command line: {MODEL}.model: expected a model's folder, './wieghts' does not exist; did you mean 'w",
         ),
         (f"++{MODEL}.model=/no/such/folder", f"command line: {MODEL}.model: expected a model's folder, '/no/such/"),
         (f"++{MODEL}.model=run.yaml", f"command line: {MODEL}.model: expected a model's folder, 'run.yaml' is a file"),

@@ -1,0 +1,92 @@
+"""A job on servers that are up: rollouts, exports, and the figures for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from nemo_gym.config import paths
+from nemo_gym.config.types import JobConfig
+from nemo_gym.rollouts.job import JobResult, run_job
+from nemo_gym.rollouts.summary import lines
+from nemo_gym.web import client
+from nemo_gym.web.peers import ServerClient
+
+if TYPE_CHECKING:
+    from nemo_gym.export.exporter import ExportSummary
+
+
+async def do_job(
+    job: JobConfig,
+    servers: Mapping[str, str],
+    kinds: Mapping[str, str],
+    *,
+    run_id: str,
+    config_digest: str,
+    captures: str | None,
+    logs: Path | None,
+    console: Console,
+) -> int:
+    """The exit code, when the rollouts are made, exported and summed up."""
+    try:
+        result = await run_job(
+            job,
+            ServerClient(servers, kinds),
+            run_id=run_id,
+            model_servers=[name for name, kind in kinds.items() if kind == "responses_api_models"],
+            config_digest=config_digest,
+            console=console,
+        )
+    finally:
+        await client.close()
+    exported, fault = await _export(job, result, captures, console)
+    _show(job, result, exported, captures, logs, console)
+    for words in filter(None, (result.problem, fault)):
+        console.print(words, style="bold red", markup=False)
+    return result.exit_code or (1 if fault else 0)
+
+
+async def _export(
+    job: JobConfig, result: JobResult, captures: str | None, console: Console
+) -> tuple[ExportSummary | None, str | None]:
+    if not job.export or result.summary is None or result.summary.rollouts == 0:
+        return None, None
+    from nemo_gym.export.exporter import ExportError, export
+
+    with console.status("exporting"):
+        try:
+            return await asyncio.to_thread(export, job.output, job.export, captures), None
+        except ExportError as error:
+            return None, f"export: {error}"
+
+
+def _show(
+    job: JobConfig,
+    result: JobResult,
+    exported: ExportSummary | None,
+    captures: str | None,
+    logs: Path | None,
+    console: Console,
+) -> None:
+    if result.summary is None:
+        return
+    output = paths.shown(job.output)
+    rows = lines(result.summary, f"{output}/rollouts.jsonl, metrics.json, manifest.json")
+    places = {"captures": captures and paths.shown(captures), "logs": logs and paths.shown(logs)}
+    if exported is not None:
+        places["exports"] = ", ".join(paths.shown(folder) for folder in exported.folders.values())
+        discarded = sum(exported.discarded.values())
+        places["exported"] = (
+            f"{exported.rows:,} rows of {exported.rollouts:,} rollouts   {exported.captured:,} tokens captured = "
+            f"{exported.trained:,} trained + {exported.context:,} context + {discarded:,} discarded"
+        )
+    width = max((len(row.split("  ", 1)[0]) for row in rows), default=0)
+    width = max(width, *map(len, places))
+    rows += [f"{name:<{width}}  {where}" for name, where in places.items() if where]
+    console.print()
+    for row in rows:
+        console.print(row, markup=False)

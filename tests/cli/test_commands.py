@@ -1,0 +1,75 @@
+"""The commands that start nothing."""
+
+import json
+import os
+
+import pytest
+import yaml
+
+from nemo_gym import __version__
+from nemo_gym.cli import config, main
+from tests import project
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(project.make(tmp_path))
+    return tmp_path
+
+
+FILES = "+config_paths=[run.yaml]"
+
+
+def test_dump_masks_secrets(folder, capsys, monkeypatch):
+    monkeypatch.setenv("NG_ORG", "organisation-42")
+    (folder / "env.yaml").write_text("my_token: t0ken-value\n")
+    args = [FILES, "++env.resources_servers.tiny.description='${oc.env:NG_ORG}'", "++note='with ${my_token}'"]
+    assert config.dump_main(args) == 0
+    plain = capsys.readouterr().out
+    dumped = yaml.safe_load(plain)
+    assert dumped["env"]["resources_servers"]["tiny"]["api_key"] == "****"
+    assert dumped["note"] == "with ****"
+    assert dumped["policy_model"]["responses_api_models"]["local_tiny"]["model"] == "weights"
+    for secret in ("s3cr3t-value", "organisation-42", "t0ken-value"):
+        assert secret not in plain
+    assert config.dump_main([*args, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == dumped
+
+
+def test_validate(folder, capsys):
+    assert config.validate_main([FILES]) == 0
+    assert capsys.readouterr().out == "no faults: 2 servers\n"
+    faulty = [FILES, "++env.resources_servers.tiny.siez=1", "++env.resources_servers.tiny.size=x"]
+    assert config.validate_main(faulty) == 2
+    err = capsys.readouterr().err
+    assert "siez" in err
+    assert "size: expected a whole number" in err
+    assert err.endswith("2 faults\n")
+    assert config.validate_main([*faulty, "--json"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert [problem["key"].rpartition(".")[2] for problem in told["problems"]] == ["size", "siez"]
+    assert not any(name.startswith("results") for name in os.listdir(folder))
+
+
+def test_ng_finds_commands(capsys):
+    assert main.main(["--help"]) == 0
+    assert "dump_config" in capsys.readouterr().out
+    assert main.main(["version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__
+    assert main.main(["statsu"]) == 2
+    assert "did you mean 'status'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["run", "status", "validate", "dump_config", "collect_rollouts"])
+def test_every_command_has_help(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main.main([name, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: ng_{name}")
+
+
+def test_unknown_option(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main.main(["status", "--jsno"])
+    assert ended.value.code == 2
+    assert "--jsno is not an option; there is --json" in capsys.readouterr().err
