@@ -110,3 +110,16 @@ def _check(body: Any, status: int) -> None:
         body["reward"] = float(reward)
     elif not isinstance(reward, int | float) or not math.isfinite(reward):
         raise _Failed(Failure("verifier", f"the reward is {shortened(repr(reward))}, not a finite number", status))
+
+
+async def gives_token_ids(client: ServerClient, model_server: str) -> bool | None:
+    """What the model server's own probe says; None where it does not know."""
+    try:
+        async with asyncio.timeout(_SEAL_TIMEOUT_S):
+            answer = await get_response_json(await client.get(model_server, "/ready"))
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    said = [answer.get("token_ids"), answer.get("logprobs")]
+    return False if False in said else True if all(said) else None

@@ -22,7 +22,7 @@ from rich.console import Console
 from ..config.types import JobConfig
 from ..web.peers import ServerClient
 from . import manifest as manifests
-from .attempt import Attempt
+from .attempt import Attempt, gives_token_ids
 from .collector import Collector
 from .dataset import Dataset
 from .journal import Journal, JournalError
@@ -100,6 +100,8 @@ class _Run:
         console: Console,
     ) -> None:
         self._job = job
+        self._client = client
+        self._model_servers = tuple(model_servers)
         self._output = output
         self._console = console
         if not job.resume and manifests.has_results(output):
@@ -136,6 +138,10 @@ class _Run:
         )
 
     async def to_the_end(self) -> JobResult:
+        refusal = await self._no_token_ids()
+        if refusal is not None:
+            self._journal.close()
+            return JobResult(1, self._job.output, self._manifest.run_id, problem=refusal)
         if self._journal.entries:
             self._say(f"resuming: {len(self._journal.entries)} of {self._asked} rollouts are done")
         ticking = asyncio.create_task(self._tick())
@@ -150,6 +156,18 @@ class _Run:
         finished = time.time() if summary.rollouts == summary.asked else None
         manifests.save(self._output, manifests.replace(self._manifest, finished=finished))
         return JobResult(0 if problem is None else 1, self._job.output, self._manifest.run_id, summary, problem)
+
+    async def _no_token_ids(self) -> str | None:
+        """Why an export of token rows would have nothing in it: no model server gives token ids."""
+        if "token_rows" not in self._job.export or not self._model_servers:
+            return None
+        given = await asyncio.gather(*(gives_token_ids(self._client, name) for name in self._model_servers))
+        if any(known is not False for known in given):
+            return None
+        return (
+            f"job.export: token_rows needs token ids and their log-probs, and {', '.join(self._model_servers)} "
+            "gives none: use an engine that returns them, or leave token_rows out"
+        )
 
     def _ended(self, outcome: Outcome) -> None:
         if outcome.failure is not None:

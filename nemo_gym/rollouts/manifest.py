@@ -103,7 +103,9 @@ def differences(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def has_results(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("rollouts.jsonl", "manifest.json"))
+    """Whether anything would be lost; a job that came to nothing leaves nothing to protect."""
+    journals = [folder / name for name in ("rollouts.jsonl", "failures.jsonl")]
+    return any(path.exists() and path.stat().st_size > 0 for path in journals)
 
 
 def clear(folder: Path, keep_run: str) -> None:

@@ -22,6 +22,7 @@ class Fake:
         self.runs: list[tuple[int, int]] = []
         self.seals: dict[str, Any] = {}
         self.sealing: Any = None
+        self.capabilities: dict[str, Any] = {"status": "ready"}
         self.running = 0
         self.most_running = 0
         self.cancelled = 0
@@ -30,6 +31,7 @@ class Fake:
         app = FastAPI()
         app.post("/run")(self.run)
         app.post("/ng-rollout/{rollout_id}/seal")(self.seal)
+        app.get("/ready")(self.ready)
         app.get("/seals")(self.all_seals)
         return app
 
@@ -62,8 +64,7 @@ class Fake:
         if wish == "nan":
             return PlainTextResponse('{"reward": NaN}', media_type="application/json")
         if wish == "cut":
-            request_id = PlainTextResponse("x" * 10, headers={"content-length": "1000"})
-            return request_id
+            return PlainTextResponse("x" * 10, headers={"content-length": "1000"})
         await asyncio.sleep(self.delay)
         usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
         reward = row.get("rewards", [1.0])[repeat % len(row.get("rewards", [1.0]))]
@@ -76,6 +77,9 @@ class Fake:
             return self.sealing
         calls = [f"{rollout_id}/{number}" for number in range(self.calls[rollout_id])]
         return {"rollout_id": rollout_id, "call_ids": calls, "digest": "d", "incomplete": body["incomplete"]}
+
+    async def ready(self) -> Any:
+        return self.capabilities
 
     async def all_seals(self) -> Any:
         return self.seals

@@ -201,6 +201,18 @@ async def test_a_seal_that_fails_leaves_the_record_unsealed(bench):
     assert result.summary.incomplete == {"unsealed": 3}
 
 
+@pytest.mark.parametrize(("token_ids", "refused"), [(True, False), (None, False), (False, True)])
+async def test_token_rows_without_token_ids_are_refused_at_the_start(bench, token_ids, refused):
+    bench.fake.capabilities |= {} if token_ids is None else {"token_ids": token_ids, "logprobs": True}
+    result = await bench.run([{}], export=["token_rows"])
+    assert (result.exit_code == 1) is refused
+    assert (len(bench.fake.runs) == 0) is refused
+    if refused:
+        assert "policy_model gives none" in result.problem
+        bench.fake.capabilities["token_ids"] = True
+        assert (await bench.run([{}], export=["token_rows"])).exit_code == 0  # nothing was there to protect
+
+
 async def test_a_job_without_a_rollout_fails(bench):
     result = await bench.run([{"wish": "500"}] * 3)
     assert result.exit_code == 1
