@@ -103,6 +103,7 @@ class _Search:
         yield from self.model(wanted, instance.key, settings)
         yield from self.references(instance.key, settings)
         yield from self.addresses(instance)
+        yield from self.exposure(instance)
         yield from self.files(instance)
 
     def model(self, wanted: type[BaseModel], key: KeyPath, value: Any) -> Iterator[Problem]:
@@ -152,6 +153,19 @@ class _Search:
                 continue
             if not re.match(r"https?://[^/\s]+", url):
                 yield self.problem(key, f"expected a URL that begins with http:// or https://, got {url!r}")
+
+    def exposure(self, instance: Instance) -> Iterator[Problem]:
+        """A model server that other machines can reach needs keys, or the word that it needs none."""
+        settings = instance.settings
+        host = settings.get("host") or "127.0.0.1"
+        open_to_others = not (host in ("localhost", "::1") or str(host).startswith("127."))
+        if instance.kind == "responses_api_models" and open_to_others and isinstance(host, str):
+            if settings.get("api_keys") or settings.get("allow_unauthenticated") is True:
+                return
+            reach = f"{host} can be reached from other machines"
+            yield self.problem(
+                (*instance.key, "host"), f"{reach}: expected api_keys beside it, or allow_unauthenticated: true"
+            )
 
     def files(self, instance: Instance) -> Iterator[Problem]:
         for index, dataset in enumerate(instance.settings.get("datasets") or []):

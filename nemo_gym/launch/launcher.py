@@ -196,7 +196,6 @@ class Launcher:
                     "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, search))),
                 },
                 log_path=self._log_dir / f"{instance.name}.log",
-                cwd=root,
             )
             self._running[instance.name] = Server(instance, ports.url(sock), child)
 
@@ -221,7 +220,7 @@ class Launcher:
                 board.failed(late.name)
                 reason = f": {late.note}" if late.note else ""
                 raise LaunchError(
-                    f"was not ready after {self._start_timeout_s:.0f} s{reason}",
+                    f"was not ready after {self._start_timeout_s:g} s{reason}",
                     late.name,
                     late.child.last_words(_LAST_LINES),
                 ) from None
@@ -245,8 +244,9 @@ class Launcher:
             wait = min(wait * 1.3, longest)
 
     def _ended(self, server: Server) -> LaunchError:
-        server.state = "ended"
-        return LaunchError(_status(server.child.poll()), server.name, server.child.last_words(_LAST_LINES))
+        starting, server.state = server.state == "starting", "ended"
+        how = _status(server.child.poll()) + (" before it was ready" if starting else "")
+        return LaunchError(how, server.name, server.child.last_words(_LAST_LINES))
 
 
 def _status(code: int | None) -> str:

@@ -56,6 +56,10 @@ def test_a_good_configuration_has_none(folder):
             f"++{ENV}.model_server.name=env",
             f"command line: {ENV}.model_server.name: expected one of responses_api_models, 'env' is one of",
         ),
+        (
+            f"++{MODEL}.host=0.0.0.0",
+            f"command line: {MODEL}.host: 0.0.0.0 can be reached from other machines: expected",
+        ),
         (f"++{ENV}.port=70000", f"command line: {ENV}.port: expected at most 65535, got 70000"),
         (
             f"++{ENV}.datasets=[{{name: x, type: example, jsonl_fpath: run.jsonl}}]",
@@ -74,6 +78,10 @@ def test_a_good_configuration_has_none(folder):
 )
 def test_each_fault(folder, override, message):
     assert any(line.startswith(message) for line in said(override)), said(override)
+
+
+def test_exposure_with_keys_is_fine(folder):
+    assert not any(".host:" in line for line in said(f"++{MODEL}.host=0.0.0.0", f"++{MODEL}.api_keys=[k]"))
 
 
 def test_all_at_once(folder):
