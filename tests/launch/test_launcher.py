@@ -96,7 +96,7 @@ async def test_why_a_server_is_not_ready_and_a_start_that_is_broken_off(launcher
     launcher = launcher_of("++policy_model.responses_api_models.local_tiny.ready_after_s=100")
     starting = asyncio.create_task(launcher.up(quiet()))
     async with asyncio.timeout(30):
-        while not any(row["note"] == "weights are being read" for row in launcher.describe()):
+        while not any(row["note"] == "weights are being read" for row in launcher.describe()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     tree = family(launcher)
     starting.cancel()
@@ -107,7 +107,7 @@ async def test_why_a_server_is_not_ready_and_a_start_that_is_broken_off(launcher
 
 async def test_server_that_never_is_ready_is_named(launcher_of):
     launcher = launcher_of("++policy_model.responses_api_models.local_tiny.ready_after_s=100", start_timeout_s=0.5)
-    with pytest.raises(LaunchError, match="was not ready after 0.5 s") as caught:
+    with pytest.raises(LaunchError, match=r"was not ready after 0\.5 s") as caught:
         await launcher.up(quiet())
     assert caught.value.server in ("policy_model", "env")
     assert all(server.child.poll() is not None for server in launcher._running.values())
