@@ -48,7 +48,7 @@ class _Choice:
 class ChatReader:
     def __init__(self) -> None:
         self._decoder = Decoder()
-        self._body: dict[str, Any] = {}
+        self._body: dict[str, Any] | None = None
         self._choices: dict[int, _Choice] = {}
         self._done = False
 
@@ -65,7 +65,7 @@ class ChatReader:
         ended = self._done or (
             bool(self._choices) and all(choice.fields.get("finish_reason") for choice in self._choices.values())
         )
-        if not self._body or not ended:
+        if self._body is None or not ended:
             raise ModelError(502, "backend", "The backend's stream ended before its last event.")
         choices = [self._choices[index].body(index) for index in sorted(self._choices)]
         return read_reply({**self._body, "object": "chat.completion", "choices": choices})
@@ -85,9 +85,10 @@ class ChatReader:
             raise ModelError(502, "backend", "The backend's stream is malformed.") from None
 
     def _chunk(self, chunk: dict[str, Any]) -> list[Increment]:
+        body = self._body = self._body or {}
         for field, value in chunk.items():
-            if field not in ("choices", "object") and (value is not None or field not in self._body):
-                self._body[field] = value
+            if field not in ("choices", "object") and (value is not None or field not in body):
+                body[field] = value
         increments = []
         for choice in chunk.get("choices") or ():
             increments += self._choice(choice)
@@ -100,6 +101,7 @@ class ChatReader:
             if body.get(field) is not None:
                 choice.fields[field] = body[field]
         if body.get("prompt_token_ids") is not None:
+            assert self._body is not None
             self._body.setdefault("prompt_token_ids", body["prompt_token_ids"])
         if body.get("token_ids") is not None:
             choice.token_ids = [*(choice.token_ids or ()), *body["token_ids"]]

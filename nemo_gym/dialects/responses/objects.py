@@ -202,6 +202,8 @@ def _untyped_tag(item: dict[str, Any]) -> str | None:
         return "function_call_output"
     if isinstance(item.get("summary"), list):
         return "reasoning"
+    if isinstance(item.get("id"), str) and isinstance(item.get("content"), list):
+        return "output_message"
     return None
 
 
@@ -242,6 +244,9 @@ _TAGS: dict[type, str] = {
     NeMoGymMessage: "input_message",
     NeMoGymResponseOutputMessage: "output_message",
     NeMoGymResponseFunctionCallOutput: "function_call_output_item",
+    NeMoGymFunctionCallOutput: "function_call_output",
+    NeMoGymResponseFunctionToolCall: "function_call",
+    NeMoGymResponseReasoningItem: "reasoning",
 }
 
 # The members that the two directions share; what agents replay as input was output before.
@@ -312,7 +317,9 @@ NeMoGymResponseOutputItem: TypeAlias = Annotated[
 def _replayed(item: Any) -> Any:
     """An output item as input: the few fields that differ between the two."""
     if isinstance(item, BaseModel):
-        item = item.model_dump(exclude_unset=True)
+        if any(base in _TAGS for base in type(item).__mro__):
+            return item
+        item = item.model_dump(exclude_unset=True) | {"type": getattr(item, "type", None)}
     if not isinstance(item, dict):
         return item
     if item.get("type") == "additional_tools" and item.get("role") != "developer":
