@@ -139,6 +139,10 @@ class VllmActor:
             raise RuntimeError(reply.message)
         return self._version
 
+    async def unfinished(self) -> int:
+        """Generations in progress."""
+        return int(self._engine.get_num_unfinished_requests())
+
     async def close(self) -> None:
         """Ends the engine's own processes; the actor is not used after it."""
         await asyncio.to_thread(self._engine.shutdown, _SHUTDOWN_S)
