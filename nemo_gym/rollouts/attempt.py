@@ -42,13 +42,14 @@ class Attempt:
                 result = await self._run(ticket)
         except _Failed as error:
             failure = error.failure
+        except aiohttp.ClientError as error:  # before TimeoutError, which aiohttp's own timeouts are too
+            failure = _unanswered(ticket, error)
         except TimeoutError:
             failure = Failure("timeout", f"not finished within {self._timeout_s:g} s")
         except asyncio.CancelledError as error:
             failure, cancelled = Failure("cancelled", "the job was stopped"), error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            words = f"the agent server {ticket.agent!r} did not answer: {type(error).__name__}: {error}"
-            failure = Failure("infrastructure", shortened(words))
+        except (OSError, ValueError) as error:
+            failure = _unanswered(ticket, error)
         seconds = time.monotonic() - clock
         sealing = asyncio.ensure_future(self._seal(ticket.rollout_id, INCOMPLETE[failure.kind] if failure else None))
         calls, incomplete = await asyncio.shield(sealing)
@@ -99,6 +100,11 @@ class _Failed(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
+
+
+def _unanswered(ticket: Ticket, error: Exception) -> Failure:
+    words = f"the agent server {ticket.agent!r} did not answer: {type(error).__name__}: {error}"
+    return Failure("infrastructure", shortened(words))
 
 
 def _check(body: Any, status: int) -> None:
