@@ -41,6 +41,11 @@ class ShardReader:
         self.decoder = Decoder(self.row_of, self.content)
 
     @property
+    def writer(self) -> str:
+        """Which process's: a server that was started anew is another writer."""
+        return str(self.path.with_name(self.path.stem.rsplit("-", 1)[0]))
+
+    @property
     def sealed(self) -> bool:
         return bool(self.batches) and self.batches[-1].column("kind")[-1].as_py() == "end"
 

@@ -7,7 +7,7 @@ operating system caches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from .reader import ShardReader
 from .record import CallRecord, Receipt, Seal
+from .schema import Row
 from .shard import SUFFIX
 
 if TYPE_CHECKING:
@@ -60,16 +61,8 @@ class CaptureStore:
 
     def seals(self, rollout_id: str | None = None) -> list[tuple[str, Seal]]:
         """(server, its latest seal) for each rollout and server that has one."""
-        latest: dict[tuple[str, str], tuple[float, Seal]] = {}
-        for shard in self.shards():
-            for row in shard.rows("seal", rollout_id):
-                seal = Seal(
-                    row["rollout_id"], tuple(row.get("sealed_calls", ())), row["digest"].hex(), row.get("incomplete")
-                )
-                key = (row["server"], seal.rollout_id)
-                if key not in latest or row["at"] >= latest[key][0]:
-                    latest[key] = (row["at"], seal)
-        return [(server, seal) for (server, _), (_, seal) in latest.items()]
+        rows = ((row["server"], row) for shard in self.shards() for row in shard.rows("seal", rollout_id))
+        return [(server, seal) for (server, _), seal in latest_seals(rows).items()]
 
     def receipts(self) -> dict[str, Receipt]:
         """By call id. A call without one is not known to have been delivered."""
@@ -90,3 +83,16 @@ class CaptureStore:
         from .verify import verify
 
         return verify(self)
+
+
+def latest_seals(rows: Iterable[tuple[str, Row]]) -> dict[tuple[str, str], Seal]:
+    """The latest seal of each (by whom, rollout)."""
+    latest: dict[tuple[str, str], Row] = {}
+    for whose, row in rows:
+        key = (whose, row["rollout_id"])
+        if key not in latest or row["at"] >= latest[key]["at"]:
+            latest[key] = row
+    return {
+        key: Seal(key[1], tuple(row["sealed_calls"]), row["digest"].hex(), row.get("incomplete"))
+        for key, row in latest.items()
+    }

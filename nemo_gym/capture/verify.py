@@ -1,13 +1,13 @@
 """What of a capture is missing, torn or changed.
 
 A problem is what must not be: a changed byte, a call that a seal does not know, a content that is not there.
-A torn tail or an open shard is none: a writer was killed, and what it had acknowledged lies before the tear.
+A seal speaks for the process that wrote it: calls of a server that died in mid-rollout are unsealed. A torn tail
+or an open shard is no problem: a writer was killed, and what it had acknowledged lies before the tear.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -15,9 +15,7 @@ from .contents import references
 from .reader import ShardReader, unsound
 from .rollouts import rollout_digest
 from .schema import Row, to_rows
-
-if TYPE_CHECKING:
-    from .store import CaptureStore
+from .store import CaptureStore, latest_seals
 
 
 class Torn(Struct, frozen=True):
@@ -35,7 +33,7 @@ class Report(Struct):
     """Shards without an end: their writer lives, or was killed."""
     torn: list[Torn] = []
     unsealed: list[str] = []
-    """Rollouts that some server never sealed; they count as incomplete."""
+    """Rollouts that some writer never sealed; they count as incomplete."""
     incomplete: dict[str, str] = {}
     """Rollout -> why its seal says that it is not whole."""
     problems: list[str] = []
@@ -46,13 +44,14 @@ class Report(Struct):
 
 
 _Calls = dict[tuple[str, str], dict[str, bytes]]
-"""(server, rollout) -> call id -> digest of its row."""
+"""(writer, rollout) -> call id -> digest of its row."""
 
 
 def verify(store: CaptureStore) -> Report:
     report = Report()
     calls: _Calls = defaultdict(dict)
     seen: set[str] = set()
+    seals: list[tuple[str, Row]] = []
     for path in store.paths():
         try:
             shard = ShardReader(path)
@@ -65,9 +64,10 @@ def verify(store: CaptureStore) -> Report:
         if shard.torn:
             report.torn.append(Torn(str(path), shard.torn))
         _check_shard(shard, report, calls, seen)
+        seals.extend((shard.writer, row) for row in shard.rows("seal"))
     report.calls = len(seen)
     report.rollouts = len({rollout_id for _, rollout_id in calls})
-    _check_seals(store, report, calls)
+    _check_seals(seals, report, calls)
     return report
 
 
@@ -85,7 +85,7 @@ def _check_shard(shard: ShardReader, report: Report, calls: _Calls, seen: set[st
                 report.problems.append(f"{name}: call {call_id} is recorded twice")
             seen.add(call_id)
             if "rollout_id" in row:
-                calls[row["server"], row["rollout_id"]][call_id] = row["digest"]
+                calls[shard.writer, row["rollout_id"]][call_id] = row["digest"]
             else:
                 report.without_rollout += 1
             _check_call(shard, row, report)
@@ -106,19 +106,17 @@ def _check_call(shard: ShardReader, row: Row, report: Report) -> None:
         report.problems.append(f"{shard.path}: call {row['call_id']} refers to content {key.hex()}, which is not there")
 
 
-def _check_seals(store: CaptureStore, report: Report, calls: _Calls) -> None:
-    sealed = set()
-    for server, seal in store.seals():
-        sealed.add((server, seal.rollout_id))
+def _check_seals(rows: list[tuple[str, Row]], report: Report, calls: _Calls) -> None:
+    seals = latest_seals(rows)
+    for (writer, rollout_id), seal in seals.items():
         if seal.incomplete is not None:
-            report.incomplete[seal.rollout_id] = seal.incomplete
-        there = calls.get((server, seal.rollout_id), {})
-        about = f"rollout {seal.rollout_id} at {server}"
+            report.incomplete[rollout_id] = seal.incomplete
+        there = calls.get((writer, rollout_id), {})
+        about = f"rollout {rollout_id} at {writer}"
         gone = [call_id for call_id in seal.call_ids if call_id not in there]
         report.problems.extend(f"{about}: call {one} is in the seal and not in the capture" for one in gone)
-        for call_id in there:
-            if call_id not in seal.call_ids:
-                report.problems.append(f"{about}: call {call_id} is not in the seal")
+        more = [call_id for call_id in there if call_id not in seal.call_ids]
+        report.problems.extend(f"{about}: call {one} is not in the seal" for one in more)
         if not gone and rollout_digest(there[one] for one in seal.call_ids) != seal.digest:
             report.problems.append(f"{about}: the calls are not those that were sealed")
-    report.unsealed = sorted({rollout_id for key in calls if key not in sealed for rollout_id in [key[1]]})
+    report.unsealed = sorted({rollout_id for writer, rollout_id in calls if (writer, rollout_id) not in seals})

@@ -36,6 +36,7 @@ async def main(directory: str, name: str) -> None:
                 sys.stdout.flush()
             await writer.seal(rollout_id)
 
+    await writer.commit(conversation(1)[0])
     print("ready", flush=True)
     await asyncio.gather(*(rollout(number) for number in range(8)))
 

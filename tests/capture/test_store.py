@@ -29,10 +29,11 @@ async def _written(directory: Path, records: list[CallRecord], seals: dict[str, 
 
 @pytest.fixture
 def made() -> list[CallRecord]:
+    turns = conversation(3)
     failed = record(
         rollout_id="r2", status="failed", error=Failure(502, "backend", "it broke"), received=chat_request([])
     )
-    return [*conversation(3), failed, record(rollout_id=None, reply=reply("hello", [1], [2]))]
+    return [*turns, failed, record(rollout_id=None, reply=reply("hello", [1], [2]))]
 
 
 @pytest.fixture
