@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeVar
 
-from ..exchange.tools import Toolbox
-from .parser import Parser
-from .reasoning import QWEN3, Markers
-from .tool_calls.hermes import HermesParser
+from .format import Format
+from .reasoning import BLOCKS as REASONING
+from .tool_calls.hermes import Hermes
 
-TOOL_CALLS: dict[str, Callable[[Toolbox], Parser]] = {"hermes": HermesParser, "qwen3": HermesParser}
-REASONING: dict[str, Markers] = {"qwen3": QWEN3}
+__all__ = ["REASONING", "TOOL_CALLS", "lookup"]
+
+_Value = TypeVar("_Value")
+
+TOOL_CALLS: dict[str, type[Format]] = {"hermes": Hermes, "qwen3": Hermes}
 
 
-def lookup(table: dict[str, Any], name: str, key: str) -> Any:
+def lookup(table: Mapping[str, _Value], name: str, key: str) -> _Value:
     """The named format. Raises ValueError that lists what there is."""
     try:
         return table[name]

@@ -1,37 +1,30 @@
-"""One parser for a model's whole output: reasoning first, then tool calls."""
+"""One parser for a model's whole output: its reasoning and its tool calls."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..exchange.parts import Part, Text
 from .arguments import toolbox
 from .catalog import REASONING, TOOL_CALLS, lookup
-from .parser import BaseParser, Parser
-from .reasoning import ReasoningParser
+from .parser import BaseParser, Parser, ParserStream
+from .reasoning import Block
+from .stream import OutputStream
+from .format import Format
 
 
-class PlainParser(BaseParser):
-    """Everything is text."""
+class OutputParser(BaseParser):
+    def __init__(self, format: Format | None, block: Block | None, inside: bool) -> None:
+        self._format, self._block, self._inside = format, block, inside
 
-    def stream(self) -> PlainStream:
-        return PlainStream()
-
-
-class PlainStream:
-    def feed(self, text: str, ids: array | None = None) -> list[Part]:
-        return [Text(text)] if text else []
-
-    def finish(self) -> list[Part]:
-        return []
+    def stream(self) -> ParserStream:
+        return OutputStream(self._format, self._block, self._inside)
 
 
 def output_parser(
     tool_calls: str | None = None,
     reasoning: str | None = None,
-    tools: Sequence[Mapping[str, Any]] | None = None,
+    tools: Iterable[Mapping[str, Any]] | None = None,
     in_reasoning: bool | None = None,
 ) -> Parser:
     """The parser of a model's output.
@@ -42,9 +35,7 @@ def output_parser(
         tools: OpenAI tool dicts; called names and argument types follow them.
         in_reasoning: whether the prompt has opened the reasoning block already; None = as the format does.
     """
-    inner: Parser = PlainParser()
-    if tool_calls is not None:
-        inner = lookup(TOOL_CALLS, tool_calls, "tool_calls")(toolbox(tools))
-    if reasoning is None:
-        return inner
-    return ReasoningParser(lookup(REASONING, reasoning, "reasoning"), inner, in_reasoning)
+    format = None if tool_calls is None else lookup(TOOL_CALLS, tool_calls, "tool_calls")(toolbox(tools))
+    block = None if reasoning is None else lookup(REASONING, reasoning, "reasoning")
+    inside = block is not None and (block.opened_by_prompt if in_reasoning is None else in_reasoning)
+    return OutputParser(format, block, inside)

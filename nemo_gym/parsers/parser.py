@@ -14,6 +14,9 @@ from msgspec import Struct
 
 from ..exchange.parts import Part, Reasoning, ToolCall, merged, plain_text
 
+PARSER = "parser"
+"""The dialect of the marks that parsers leave as a call's origin."""
+
 
 class Parsed(Struct, frozen=True):
     parts: tuple[Part, ...]
@@ -32,9 +35,19 @@ class Parsed(Struct, frozen=True):
         """Name and arguments string of each call."""
         return [(part.name, part.arguments) for part in self.parts if isinstance(part, ToolCall)]
 
+    @property
+    def unknown(self) -> list[str]:
+        """The called names that are none of the declared tools'."""
+        return [part.name for part in self.parts if isinstance(part, ToolCall) and is_unknown(part)]
+
     @staticmethod
     def fold(pieces: Iterable[Part]) -> Parsed:
         return Parsed(tuple(merged(pieces)))
+
+
+def is_unknown(call: ToolCall) -> bool:
+    """Whether a parser has marked the call: tools were declared, and none has its name (P6)."""
+    return call.origin is not None and call.origin.dialect == PARSER
 
 
 class ParserStream(Protocol):
@@ -46,10 +59,6 @@ class ParserStream(Protocol):
 
 
 class Parser(Protocol):
-    """`openers` are the markers that begin a tool call; a reasoning block ends where one stands."""
-
-    openers: tuple[str, ...]
-
     def parse(self, text: str, ids: array | None = None) -> Parsed: ...
 
     def stream(self) -> ParserStream: ...
@@ -57,8 +66,6 @@ class Parser(Protocol):
 
 class BaseParser:
     """A parser by its stream alone."""
-
-    openers: tuple[str, ...] = ()
 
     def parse(self, text: str, ids: array | None = None) -> Parsed:
         stream = self.stream()

@@ -1,173 +1,138 @@
 """Reads text as it comes, and holds back only what may still become markup.
 
-`MarkerScanner` finds fixed markers in text; `JsonScanner` finds where one JSON value ends, or the very
-character that makes it no JSON. Both look at each character a bounded number of times (P8).
+A `Source` is the text that was fed and is not yet taken. What reads it is written as generators: each waits
+(`yield`) where the text ends too early to tell, and goes on where it stood when more has come. So a whole text and a
+text in pieces are read by the same lines, and no character is looked at again for every piece (P8).
+
+Positions are indices into `Source.text`. They hold across a wait only while `Source.held` is set. No generator keeps
+a reference to the text across a wait: a string that only the source refers to grows in place, any other is copied.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Generator, Iterable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import regex
+
+from .json_scanner import JsonScanner
+
+_Result = TypeVar("_Result")
+Reading = Generator[None, None, _Result]
+"""Waits for text, then gives its result."""
+
+SPACE = " \t\n\r"
+_TAIL = 64
+GAP = r"[ \t\n\r]{0,256}"
+"""White space between two pieces of markup; bounded, since a gap is matched anew for every piece of text."""
 
 
-class Buffer:
+class Markers:
+    """Finds the first of some markers in a text: a whole one, or at the text's end the beginning of one."""
+
+    def __init__(self, markers: Iterable[str]) -> None:
+        self.whole = frozenset(markers)
+        self.search = re.compile(_either(self.whole) or r"(?!)").search
+
+
+def _either(markers: Iterable[str]) -> str:
+    """A pattern of the markers; each may be cut by the text's end, but not to nothing."""
+    heads: dict[str, list[str]] = {}
+    for marker in sorted(markers):
+        heads.setdefault(marker[0], []).append(marker[1:])
+    return "|".join(re.escape(head) + _rest(tails) for head, tails in heads.items())
+
+
+def _rest(tails: list[str]) -> str:
+    if "" in tails:  # a whole marker; a longer one with this beginning is never found
+        return ""
+    return f"(?:{_either(tails)}|\\Z)"
+
+
+@lru_cache(maxsize=64)
+def markers(*each: str) -> Markers:
+    return Markers(each)
+
+
+class Source:
     """Text that grows at its end and is taken from its front; neither costs a copy of the whole."""
+
+    __slots__ = ("at", "final", "held", "keeps_tail", "start", "tail", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.start = 0
         """What lies before it was taken."""
+        self.at = 0
+        """How far a reader of calls has come."""
+        self.final = False
+        """No more text will come."""
+        self.held = False
+        """Positions are in use."""
+        self.tail = "\n"
+        """The last characters that were taken; kept where a format asks what its calls stand behind."""
+        self.keeps_tail = False
 
     def add(self, piece: str) -> None:
-        text, self.text = self.text[self.start :] if self.start else self.text, ""
-        self.start = 0
-        text += piece  # a local that nothing else refers to grows in place
+        text = self.text
+        if self.start and not self.held:
+            text = text[self.start :]
+            self.start = 0
+        self.text = ""
+        text += piece
         self.text = text
 
     def take(self, end: int) -> str:
-        """The text up to position `end` of `self.text`."""
-        taken, self.start = self.text[self.start : end], end
+        """The text up to position `end`."""
+        taken = self.text[self.start : end]
+        self.start = end
+        if self.keeps_tail:
+            self.tail = (self.tail + taken[-_TAIL:])[-_TAIL:]
         return taken
 
+    def before(self, position: int) -> str:
+        """The last characters before `position`, taken or not."""
+        return (self.tail + self.text[max(self.start, position - _TAIL) : position])[-_TAIL:]
 
-class MarkerScanner:
-    """Finds the first of some markers in a buffer, and how much of the buffer none of them can touch."""
+    def search(self, wanted: Markers, at: int) -> Reading[tuple[int, str] | None]:
+        """The first of the markers from position `at`, and where it is; None when the text ends without one."""
+        while True:
+            match = wanted.search(self.text, at)
+            if match is not None and match.group() in wanted.whole:
+                return match.start(), match.group()
+            if self.final:
+                return None
+            at = len(self.text) if match is None else match.start()
+            match = None
+            yield
 
-    def __init__(self, markers: Iterable[str]) -> None:
-        self.markers = tuple(markers)
-        self._pattern = re.compile("|".join(re.escape(marker) for marker in self.markers) or r"(?!)")
-        self._longest = max((len(marker) for marker in self.markers), default=1)
+    def match(self, pattern: Any, at: int) -> Reading[tuple[int, dict[str, str | None]] | None]:
+        """The end and the groups of a `regex` pattern that stands at `at`; None when it does not."""
+        while True:
+            match = pattern.match(self.text, at, partial=True)
+            if match is None:
+                return None
+            if not match.partial:
+                return match.end(), match.groupdict()
+            if self.final:
+                return None
+            match = None
+            yield
 
-    def find(self, buffer: Buffer) -> tuple[int, str] | None:
-        """Position and marker of the first whole one."""
-        match = self._pattern.search(buffer.text, buffer.start)
-        return None if match is None else (match.start(), match.group())
-
-    def safe(self, buffer: Buffer) -> int:
-        """The position up to which no marker can still begin, given that there is no whole one."""
-        text, end = buffer.text, len(buffer.text)
-        for at in range(max(buffer.start, end - self._longest + 1), end):
-            if any(marker.startswith(text[at:]) for marker in self.markers):
+    def json(self, at: int) -> Reading[int | None]:
+        """The end of the JSON object or array that begins at `at`; None when none does, or it never ends."""
+        scanner = JsonScanner()
+        while True:
+            at = scanner.feed(self.text, at)
+            if scanner.state == "done":
                 return at
-        return end
+            if scanner.state == "failed" or self.final:
+                return None
+            yield
 
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
-_WORD = re.compile(r"[-+.0-9A-Za-z]*")
-_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
-_CLOSERS = {"{": "}", "[": "]"}
-_HEX = "0123456789abcdefABCDEF"
-
-
-class JsonScanner:
-    """One strict JSON object or array, fed in pieces.
-
-    `state` is `open` until the value has ended (`done`) or a character fits no JSON (`failed`).
-    """
-
-    def __init__(self) -> None:
-        self.state: Literal["open", "done", "failed"] = "open"
-        self._stack: list[str] = []
-        self._expects: Literal["start", "value", "first", "key", "colon", "next"] = "start"
-        self._in: Literal["", "string", "key", "escape", "word"] = ""
-        self._escape_of: Literal["string", "key"] = "string"
-        self._hex = 0
-        self._word = ""
-
-    def feed(self, text: str, start: int) -> int:
-        """Reads `text` from `start`; gives the position after what was read. On `failed` that is the offender's."""
-        at, end = start, len(text)
-        while at < end and self.state == "open":
-            if self._in == "word":
-                at = self._read_word(text, at, end)
-            elif self._in == "escape":
-                at = self._read_escape(text, at)
-            elif self._in:
-                at = self._read_string(text, at, end)
-            else:
-                at = self._read_structure(text, at, end)
-        return at
-
-    def _fail(self, at: int) -> int:
-        self.state = "failed"
-        return at
-
-    def _read_string(self, text: str, at: int, end: int) -> int:
-        match = _PLAIN.match(text, at, end)
-        at = match.end() if match else at
-        if at == end:
-            return at
-        char = text[at]
-        if char == '"':
-            self._expects = "colon" if self._in == "key" else "next"
-            self._in = ""
-        elif char == "\\":
-            self._escape_of = "key" if self._in == "key" else "string"
-            self._in, self._hex = "escape", 0
-        else:
-            return self._fail(at)
-        return at + 1
-
-    def _read_escape(self, text: str, at: int) -> int:
-        char = text[at]
-        if self._hex:
-            if char not in _HEX:
-                return self._fail(at)
-            self._hex -= 1
-        elif char == "u":
-            self._hex = 4
-        elif char not in '"\\/bfnrt':
-            return self._fail(at)
-        if not self._hex:
-            self._in = self._escape_of
-        return at + 1
-
-    def _read_word(self, text: str, at: int, end: int) -> int:
-        match = _WORD.match(text, at, end)
-        stop = match.end() if match else at
-        self._word += text[at:stop]
-        if stop < end:
-            if not _SCALAR.fullmatch(self._word):
-                return self._fail(stop)
-            self._in, self._expects, self._word = "", "next", ""
-        return stop
-
-    def _read_structure(self, text: str, at: int, end: int) -> int:
-        match = _SPACE.match(text, at, end)
-        at = match.end() if match else at
-        if at == end:
-            return at
-        char, expects = text[at], self._expects
-        closes = bool(self._stack) and char == _CLOSERS[self._stack[-1]]
-        if closes and expects in ("first", "next"):
-            self._stack.pop()
-            self._expects = "next"
-            if not self._stack:
-                self.state = "done"
-        elif char == "," and expects == "next":
-            self._expects = "key" if self._stack[-1] == "{" else "value"
-        elif char == ":" and expects == "colon":
-            self._expects = "value"
-        elif char == '"' and (expects == "key" or (expects == "first" and self._stack[-1] == "{")):
-            self._in = "key"
-        elif expects in ("value", "start") or (expects == "first" and self._stack[-1] == "["):
-            return self._begin_value(char, at)
-        else:
-            return self._fail(at)
-        return at + 1
-
-    def _begin_value(self, char: str, at: int) -> int:
-        if char in _CLOSERS:
-            self._stack.append(char)
-            self._expects = "first"
-        elif self._expects == "start":
-            return self._fail(at)
-        elif char == '"':
-            self._in = "string"
-        elif _WORD.fullmatch(char):
-            self._in, self._word = "word", char
-        else:
-            return self._fail(at)
-        return at + 1
+@lru_cache(maxsize=256)
+def pattern(text: str) -> Any:
+    return regex.compile(text)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nemo_gym.exchange.parts import Text, ToolCall
 from nemo_gym.parsers import Parsed, output_parser
-from nemo_gym.parsers.scanner import JsonScanner
+from nemo_gym.parsers.json_scanner import JsonScanner
 
 FRAGMENTS = st.sampled_from(
     [

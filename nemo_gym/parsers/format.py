@@ -1,0 +1,135 @@
+"""What a format of tool calls declares, and the shapes that most formats share.
+
+A format is a small class: its markers, and a generator that reads what begins at one of them. `JsonFormat` reads calls
+whose arguments are one JSON value between a head and a tail; `TagFormat`, in `tag_format.py`, those made of tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import regex
+from msgspec import Struct
+
+from ..exchange.parts import ToolCall
+from ..exchange.tools import Toolbox
+from .arguments import json_arguments, named
+from .scanner import Reading, Source, pattern
+
+NAME = r"[^\s<>{}()\[\]|\"'`,;=]{1,256}"
+"""What may be the name of a tool: prose after a marker is none."""
+
+Emit = Callable[[ToolCall], None]
+
+
+class Format:
+    """Args:
+    tools: the declared tools; names and types of arguments follow them.
+    spelling: markers that stand for themselves under another spelling in the text (`tokens.py`).
+    """
+
+    specials: ClassVar[tuple[str, ...]] = ()
+    """All markers of fixed spelling; what of them is one token can be known by its id."""
+    opening: ClassVar[tuple[str, ...]] = ()
+    """The markers that may begin a call."""
+    bare: ClassVar[tuple[str, ...]] = ()
+    """Those of them that are ordinary characters: they begin none inside a reasoning block."""
+    text_ends: ClassVar[str | None] = None
+    """With it plain text after the first call is not part of the reply; malformed markup is, up to this marker."""
+    positional: ClassVar[bool] = False
+    """Whether what a call stands behind matters."""
+
+    def __init__(self, tools: Toolbox, spelling: Mapping[str, str] | None = None) -> None:
+        self.tools = tools
+        self.spelling = spelling or {}
+        self.openers = {self.spell(opener): opener for opener in self.opening}
+        self.closer = None if self.text_ends is None else self.spell(self.text_ends)
+
+    def spell(self, marker: str) -> str:
+        return self.spelling.get(marker, marker)
+
+    def pattern(self, text: str) -> Any:
+        """A pattern in which `«marker»` stands for a marker, however it is spelled."""
+        return pattern(_spelled(text, tuple(self.spelling.items())))
+
+    def read(self, source: Source, opener: str, emit: Emit) -> Reading[bool]:
+        """Reads what begins at `source.start` with `opener`; `source.at` is behind it.
+
+        True: each call was given to `emit` when it was complete, and `source.start` is behind all that was read.
+        False: what stands up to `source.at` is text.
+        """
+        raise NotImplementedError
+
+
+@lru_cache(maxsize=512)
+def _spelled(text: str, spelling: tuple[tuple[str, str], ...]) -> str:
+    table = dict(spelling)
+    return regex.sub(r"«(.*?)»", lambda match: regex.escape(table.get(match[1], match[1])), text)
+
+
+class Grammar(Struct, frozen=True):
+    """Patterns of what surrounds one call's JSON. `after` may name groups `next`, `list` (another call) or `end`."""
+
+    head: str
+    tail: str = ""
+    after: str = ""
+
+
+class JsonFormat(Format):
+    """One JSON value between a head and a tail, behind one of several openers."""
+
+    grammars: ClassVar[Mapping[str, Grammar]] = {}
+
+    def read(self, source: Source, opener: str, emit: Emit) -> Reading[bool]:
+        grammar = self.grammars[opener]
+        after: str | None = "next"
+        called = False
+        while after is not None and after != "end":
+            read = yield from self._one(source, grammar, emit)
+            if not read:
+                return called and after == "list"
+            called = True
+            after = yield from self._after(source, grammar)
+        return True
+
+    def _one(self, source: Source, grammar: Grammar, emit: Emit) -> Reading[bool]:
+        head = yield from source.match(self.pattern(grammar.head), source.at)
+        if head is None:
+            return False
+        begin, groups = head
+        end = yield from source.json(begin)
+        if end is None:
+            return False
+        tail = yield from source.match(self.pattern(grammar.tail), end)
+        if tail is None:
+            return False
+        call = self.call(groups, source.text[begin:end])
+        if call is None:
+            return False
+        emit(call)
+        source.take(tail[0])
+        source.at = tail[0]
+        return True
+
+    def _after(self, source: Source, grammar: Grammar) -> Reading[str | None]:
+        """Which group of the grammar's `after` follows a call; what it is made of belongs to no text."""
+        if not grammar.after:
+            return None
+        found = yield from source.match(self.pattern(grammar.after), source.at)
+        if found is None:
+            return None
+        source.at, groups = found
+        name = next(name for name, text in groups.items() if text is not None)
+        if name == "end":
+            source.take(source.at)
+        return name
+
+    def call(self, groups: Mapping[str, str | None], text: str) -> ToolCall | None:
+        """The call of a head's groups and its JSON; None when it is none."""
+        arguments = json_arguments(text)
+        name = groups.get("name")
+        if arguments is None or not name:
+            return None
+        return named(name, arguments, self.tools, groups.get("id") or "")
