@@ -155,7 +155,7 @@ class Encoder:
         if record.prefix_break is not None:
             row["prefix_break"] = {"position": record.prefix_break[0], "cause": record.prefix_break[1]}
         row["raw"] = None if record.raw is None else self._redactor.raw(record.raw)
-        row["prompt_logprobs"] = record.prompt_logprobs
+        row["prompt_logprobs"] = _typed("f", record.prompt_logprobs)
         self._requests(record, row, kept, parent)
         if record.reply is not None:
             self._reply(record.reply, row, kept, parent)
@@ -232,21 +232,21 @@ class Encoder:
         raw = None if reply.origin is None else reply.origin.body.get("usage")
         row["usage_raw"] = None if raw is None else self._contents.outline(raw)
         row["choices"] = [self._choice(choice) for choice in reply.choices]
-        kept.completions = [None if one.tokens is None else one.tokens.ids for one in reply.choices]
+        kept.completions = [one["token_ids"] for one in row["choices"]]
         if reply.choices and reply.choices[0].tokens is not None and reply.choices[0].tokens.versions:
             row["policy_version"] = reply.choices[0].tokens.versions[-1][1]
-        if reply.prompt_ids is not None:
-            kept.prompt = reply.prompt_ids
-            shared, choice = _continued(reply.prompt_ids, parent)
+        prompt = kept.prompt = _typed("i", reply.prompt_ids)
+        if prompt is not None:
+            shared, choice = _continued(prompt, parent)
             row["prompt_prefix_len"], row["prompt_prefix_choice"] = shared, choice
-            row["new_prompt_ids"] = reply.prompt_ids[shared:]
+            row["new_prompt_ids"] = prompt[shared:]
 
     def _choice(self, choice: Choice) -> Row:
         tokens = choice.tokens
         row: Row = {"index": choice.index, "finish": choice.finish, "stop_sequence": choice.stop_sequence}
         row["parts"] = self._contents.outline(bare_parts(choice.parts))
-        row["token_ids"] = None if tokens is None else tokens.ids
-        row["logprobs"] = None if tokens is None else tokens.logprobs
+        row["token_ids"] = None if tokens is None else _typed("i", tokens.ids)
+        row["logprobs"] = None if tokens is None else _typed("f", tokens.logprobs)
         row["versions"] = None if tokens is None else array("i", [number for run in tokens.versions for number in run])
         row["texts"] = None if tokens is None or tokens.texts is None else list(tokens.texts)
         row["top_logprobs"] = None
@@ -290,3 +290,8 @@ def _continued(prompt: array, parent: Kept | None) -> tuple[int, int | None]:
         if more > best:
             best, choice = more, number
     return shared + best, choice
+
+
+def _typed(typecode: str, values: array | None) -> array | None:
+    """The array itself, unless a backend made it of another type: its memory goes into the file as it is."""
+    return values if values is None or values.typecode == typecode else array(typecode, values)

@@ -14,10 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .columns import to_rows
 from .contents import digest
 from .decoding import Decoder
 from .record import CallRecord
-from .schema import VERSION, Row, row_digest, to_rows
+from .schema import VERSION, Row, row_digest
 from .shard import END_OF_STREAM
 
 

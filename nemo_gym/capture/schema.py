@@ -8,7 +8,6 @@ so does its digest.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -20,8 +19,8 @@ VERSION = 1
 Row = dict[str, Any]
 
 DIGEST = pa.binary(16)
-_INTS = pa.list_(pa.int32())
-_FLOATS = pa.list_(pa.float32())
+INTS = pa.list_(pa.int32())
+FLOATS = pa.list_(pa.float32())
 
 
 class Column(Struct, frozen=True):
@@ -42,9 +41,9 @@ CHOICE_FIELDS: dict[str, Any] = {
     "finish": pa.string(),
     "stop_sequence": pa.string(),
     "parts": pa.binary(),
-    "token_ids": _INTS,
-    "logprobs": _FLOATS,
-    "versions": _INTS,
+    "token_ids": INTS,
+    "logprobs": FLOATS,
+    "versions": INTS,
     "texts": pa.list_(pa.string()),
     "top_logprobs": pa.list_(pa.list_(pa.struct([("token", pa.string()), ("logprob", pa.float64())]))),
 }
@@ -100,8 +99,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("usage_raw", pa.binary(), "the backend's own usage object, as JSON"),
     Column("prompt_prefix_len", pa.int32(), "prompt ids shared with the parent's prompt and completion"),
     Column("prompt_prefix_choice", pa.int16(), "which of the parent's choices that completion is", internal=True),
-    Column("new_prompt_ids", _INTS, "the prompt ids after those shared with the parent"),
-    Column("prompt_logprobs", _FLOATS, "not a number where there is none"),
+    Column("new_prompt_ids", INTS, "the prompt ids after those shared with the parent"),
+    Column("prompt_logprobs", FLOATS, "not a number where there is none"),
     Column(
         "choices",
         pa.list_(CHOICE),
@@ -127,27 +126,6 @@ def row_digest(row: Row) -> bytes:
     return blake2b(msgspec.msgpack.encode(values, enc_hook=array.tobytes), digest_size=16).digest()
 
 
-# ---- rows to Arrow
-
-
-def to_batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    arrays = [_column([row.get(column.name) for row in rows], column) for column in COLUMNS]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def _column(values: list[Any], column: Column) -> pa.Array:
-    if values.count(None) == len(values):
-        return pa.nulls(len(values), column.type)
-    return _built(values, column.type)
-
-
-def _built(values: list[Any], kind: pa.DataType) -> pa.Array:
-    builder = _BUILDERS.get(kind)
-    if builder is not None:
-        return builder(values)
-    return pa.array(values, type=kind)
-
-
 def encodable(value: Any) -> Any:
     """The value without lone surrogates, which UTF-8 cannot say."""
     if isinstance(value, str):
@@ -155,101 +133,3 @@ def encodable(value: Any) -> Any:
     if isinstance(value, list):
         return [encodable(one) for one in value]
     return {name: encodable(one) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-def _numbers(typecode: str, items: pa.DataType) -> Callable[[list[Any]], pa.Array]:
-    def build(values: list[Any]) -> pa.Array:
-        """From arrays' own memory: a Python object for each number would cost a hundred times as much."""
-        offsets = array("i", [0])
-        data = array(typecode)
-        if len(values) == 1:
-            data = values[0]
-            offsets.append(len(data))
-        else:
-            for value in values:
-                data.extend(value or ())
-                offsets.append(len(data))
-        numbers = pa.Array.from_buffers(items, len(data), [None, pa.py_buffer(data)])
-        return _list_of(values, offsets, numbers)
-
-    return build
-
-
-def _list_of(values: list[Any], offsets: array, items: pa.Array) -> pa.Array:
-    nulls = values.count(None)
-    validity = pa.array([value is not None for value in values]).buffers()[1] if nulls else None
-    kind = pa.list_(items.type)
-    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(offsets)], nulls, children=[items])
-
-
-def _choices(values: list[Any]) -> pa.Array:
-    offsets = array("i", [0])
-    flat: list[Mapping[str, Any]] = []
-    for value in values:
-        flat.extend(value or ())
-        offsets.append(len(flat))
-    fields = [
-        pa.nulls(len(flat), kind)
-        if all(choice[name] is None for choice in flat)
-        else _built([c[name] for c in flat], kind)
-        for name, kind in CHOICE_FIELDS.items()
-    ]
-    structs = pa.StructArray.from_arrays(fields, fields=list(CHOICE))
-    return _list_of(values, offsets, structs)
-
-
-_BUILDERS: dict[Any, Callable[[list[Any]], pa.Array]] = {
-    _INTS: _numbers("i", pa.int32()),
-    _FLOATS: _numbers("f", pa.float32()),
-    pa.list_(CHOICE): _choices,
-}
-
-
-# ---- Arrow to rows
-
-
-def to_rows(batch: pa.RecordBatch, numbers: Sequence[int] | None = None) -> list[Row]:
-    """The batch's rows, or those with the given numbers; nulls are left out."""
-    if numbers is not None:
-        batch = batch.take(pa.array(numbers, type=pa.int64()))
-    rows: list[Row] = [{} for _ in range(batch.num_rows)]
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if column.null_count == len(column):
-            continue
-        for row, value in zip(rows, _values(column), strict=True):
-            if value is not None:
-                row[name] = value
-    return rows
-
-
-def _values(column: pa.Array) -> list[Any]:
-    kind = column.type
-    if kind in (_INTS, _FLOATS):
-        return _arrays(column, "i" if kind == _INTS else "f")
-    if pa.types.is_list(kind) and kind.value_type == CHOICE:
-        fields = {name: _values(column.values.field(name)) for name in CHOICE_FIELDS}
-        offsets = column.offsets.to_pylist()
-        valid = column.is_valid().to_pylist()
-        return [
-            [{name: values[at] for name, values in fields.items()} for at in range(start, end)] if there else None
-            for start, end, there in zip(offsets, offsets[1:], valid, strict=False)
-        ]
-    return column.to_pylist()
-
-
-def _arrays(column: pa.Array, typecode: str) -> list[array | None]:
-    offsets = column.offsets.to_pylist()
-    valid = column.is_valid().to_pylist()
-    numbers = column.values
-    found: list[array | None] = []
-    for start, end, there in zip(offsets, offsets[1:], valid, strict=False):
-        if not there:
-            found.append(None)
-            continue
-        value = array(typecode)
-        piece = numbers.slice(start, end - start)
-        buffer = piece.buffers()[1]
-        if buffer is not None and len(piece):
-            value.frombytes(memoryview(buffer)[4 * piece.offset : 4 * (piece.offset + len(piece))])
-        found.append(value)
-    return found

@@ -15,7 +15,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from .schema import SCHEMA, VERSION, Row, row_digest, to_batch
+from .columns import to_batch
+from .schema import SCHEMA, VERSION, Row, row_digest
 
 SUFFIX = ".arrows"
 Durability = Literal["fsync", "flush", "none"]

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .columns import to_rows
 from .contents import encode, inline
 from .decoding import Decoder
 from .encoding import Kept
 from .reader import ShardReader
-from .schema import CHOICE_FIELDS, COLUMNS, Row, to_rows
+from .schema import CHOICE_FIELDS, COLUMNS, Row
 
 if TYPE_CHECKING:
     from .store import CaptureStore

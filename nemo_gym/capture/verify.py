@@ -11,10 +11,11 @@ from collections import defaultdict
 
 from msgspec import Struct
 
+from .columns import to_rows
 from .contents import references
 from .reader import ShardReader, unsound
 from .rollouts import rollout_digest
-from .schema import Row, to_rows
+from .schema import Row
 from .store import CaptureStore, latest_seals
 
 

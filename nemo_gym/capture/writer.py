@@ -106,6 +106,7 @@ class ShardWriter:
         self._scheduled = False
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
         self._rollouts = Rollouts(max_rollouts, max_records)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="capture-writer", daemon=True)
@@ -195,17 +196,12 @@ class ShardWriter:
     async def _written(self, item: _Item) -> Seal | None:
         assert item.done is not None
         self._enqueue(item)
-        done, _ = await asyncio.wait([item.done], timeout=_WAIT_S)
-        if not done:
-            self._failed("the disk does not answer")
-            raise self._error()
-        return item.done.result()
+        return await item.done
 
     def _enqueue(self, item: _Item) -> None:
         if self._closed:
             raise ModelError(503, "capture", "the server is closing")
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self._pending.append(item)
         self._schedule()
 
@@ -226,6 +222,7 @@ class ShardWriter:
             job = self._job()
         if job is not None:
             self._busy = True
+            self._watchdog = asyncio.get_running_loop().call_later(_WAIT_S, self._hung, job)
             self._jobs.put(job)
 
     def _taken(self) -> list[_Item]:
@@ -296,8 +293,13 @@ class ShardWriter:
         row |= {"incomplete": incomplete, "at": time.time(), "digest": bytes.fromhex(stated.digest)}
         return row
 
+    def _hung(self, job: _Job) -> None:
+        self._fail([*job.items, *self._taken()], "the disk does not answer")
+
     def _done(self, job: _Job, failure: str | None) -> None:
         self._busy = False
+        if self._watchdog is not None:
+            self._watchdog.cancel()
         self._after(job, failure)
         if any(not isinstance(item.value, Receipt) for item in self._pending):
             self._schedule()

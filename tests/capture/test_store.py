@@ -11,8 +11,9 @@ import pytest
 from records import chat_request, conversation, record, reply
 
 from nemo_gym.capture import CaptureStore, Receipt, ShardWriter
+from nemo_gym.capture.columns import to_batch, to_rows
 from nemo_gym.capture.record import CallRecord, Failure
-from nemo_gym.capture.schema import COLUMNS, SCHEMA, to_batch, to_rows
+from nemo_gym.capture.schema import COLUMNS, SCHEMA
 from nemo_gym.exchange.parts import ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply
 
