@@ -14,11 +14,14 @@ HIDDEN = "[redacted]"
 
 
 class Redactor:
-    """`names` are field names in any case, added to the usual ones; `values` are secrets in themselves."""
+    """`names` are field names in any case, added to the usual ones; `values` are secrets in themselves.
+
+    A value of fewer than eight characters ("none", say) is no secret that could be told from ordinary text.
+    """
 
     def __init__(self, names: Iterable[str] = (), values: Iterable[str] = ()) -> None:
         self._names = frozenset(name.lower() for name in (*NAMES, *names))
-        self._values = tuple(value for value in values if len(value) >= 4)
+        self._values = tuple(value for value in values if len(value) >= 8)
         alternatives = b"|".join(re.escape(name.encode()) for name in sorted(self._names))
         self._field = re.compile(rb'("(?:' + alternatives + rb')"\s*:\s*")(?:[^"\\]|\\.)*', re.IGNORECASE)
         self._bytes = tuple(value.encode() for value in self._values)

@@ -142,8 +142,7 @@ class Answer:
             self._count("failed", error.kind, None)
             await self.delivery.fail(self.dialect, error, self.streamed)
             return
-        if self.rollout_id is not None:
-            self.app.lineage.add(self.call.id, self.rollout_id, self.request, reply)
+        self._remember(reply)
         self._count("answered", "", reply)
         if self.streamed:
             writer = self.dialect.stream_writer(self.request, Head.of(reply))
@@ -161,6 +160,7 @@ class Answer:
                 await self._commit(status, error=error)
             except ModelError as problem:
                 error = problem
+        self._remember(None)
         self._count(status, error.kind, None)
         await self.delivery.fail(self.dialect, error, self.streamed)
 
@@ -178,7 +178,13 @@ class Answer:
             await self._commit("disconnected", reply=partial, error=error)
         except ModelError:
             log.warning("a hang-up could not be recorded", extra={"call_id": self.call.id})
+        self._remember(None)
         self._count("disconnected", "disconnected", None)
+
+    def _remember(self, reply: ModelReply | None) -> None:
+        """So that later calls of the rollout find what they continue or try again."""
+        if self.request is not None and self.call is not None:
+            self.app.lineage.add(self.call.id, self.rollout_id, self.request, reply)
 
     async def _commit(self, status: str, *, reply: ModelReply | None = None, error: ModelError | None = None) -> None:
         if self.app.capture is None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..capture.record import INCOMPLETE, to_json
+from ..capture.redact import Redactor
 from ..capture.writer import ShardWriter
 from ..dialects.registry import DIALECTS
 from ..exchange.errors import ModelError
@@ -88,8 +89,14 @@ class ModelApp:
         settings = self._capture_settings
         if not settings.get("enabled", True):
             return
+        config = self.server.config
+        secrets = [*config.api_keys, self._admin_key, getattr(config, "api_key", "")]
         self.capture = ShardWriter(
-            settings["dir"], self.server.config.name, self.run_id, settings.get("durability", "fsync")
+            settings["dir"],
+            config.name,
+            self.run_id,
+            settings.get("durability", "fsync"),
+            redactor=Redactor(values=secrets),
         )
 
     async def _start(self) -> None:
