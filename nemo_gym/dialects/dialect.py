@@ -89,6 +89,10 @@ def replay(writer: StreamWriter, reply: ModelReply) -> Iterator[bytes]:
     yield writer.close(reply)
 
 
+_TEXTS = (Text, Reasoning, Refusal)
+_HELD = (ToolCall, Other)
+
+
 class Progress:
     """How much of a choice a writer has let out, so that `close` can write exactly the rest.
 
@@ -97,39 +101,54 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.count = 0
+        """Parts begun."""
+        self.before: Part | None = None
+        """The part before the last one, whole."""
+        self._last: Part | None = None
+        self._texts: list[str] = []
         self._held = False
 
     def flows(self, piece: Part) -> bool:
-        if isinstance(piece, ToolCall | Other):
+        if isinstance(piece, _HELD):
             self._held = True
         return not self._held
 
     def add(self, piece: Part) -> bool:
         """Notes a piece that was let out; True when it begins a new part."""
-        whole = joined(self.parts[-1], piece) if self.parts else None
-        if whole is None:
-            self.parts.append(piece)
-            return True
-        self.parts[-1] = whole
-        return False
+        last = self._last
+        if type(piece) is Text and type(last) is Text and piece.id in ("", last.id):
+            self._texts.append(piece.text)  # what `joined` says, without building the whole each time
+            return False
+        whole = None if last is None else joined(last, piece)
+        if whole is not None:
+            self._texts.append(piece.text)  # type: ignore[union-attr]  # only parts with a text join
+            self._last = replace(whole, text="")
+            return False
+        self.before, self.count = self.part(), self.count + 1
+        self._texts = [piece.text] if isinstance(piece, _TEXTS) else []
+        self._last = replace(piece, text="") if isinstance(piece, _TEXTS) else piece
+        return True
+
+    def part(self) -> Part | None:
+        """The last part, as far as it is known."""
+        return replace(self._last, text="".join(self._texts)) if isinstance(self._last, _TEXTS) else self._last
 
     def rest(self, parts: tuple[Part, ...]) -> Iterator[Part]:
         """What remains of the finished parts. Where they contradict what went out, what went out stands."""
-        last = len(self.parts) - 1
+        last, seen = self.count - 1, self.part()
         for index, part in enumerate(merged(parts)):
             if index > last:
                 yield part
             elif index == last:
-                yield from self._tail(part)
+                yield from _tail(part, seen)
 
-    def _tail(self, part: Part) -> Iterator[Part]:
-        seen = self.parts[-1]
-        if not isinstance(part, Text | Reasoning | Refusal) or type(seen) is not type(part):
-            return
-        if not part.text.startswith(seen.text):
-            return
-        left = part.text[len(seen.text) :]
-        payload = part.payload if isinstance(part, Reasoning) else None
-        if left or payload != getattr(seen, "payload", None):
-            yield replace(part, text=left)
+
+def _tail(part: Part, seen: Part | None) -> Iterator[Part]:
+    if not isinstance(part, _TEXTS) or not isinstance(seen, _TEXTS) or type(seen) is not type(part):
+        return
+    if not part.text.startswith(seen.text):
+        return
+    left = part.text[len(seen.text) :]
+    if left or getattr(part, "payload", None) != getattr(seen, "payload", None):
+        yield replace(part, text=left)

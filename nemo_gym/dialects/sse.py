@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from msgspec import Struct
+
+from . import codec
 
 DONE = b"data: [DONE]\n\n"
 _LINE = re.compile(rb"\r\n|\n|\r")
@@ -16,6 +19,23 @@ def frame(data: bytes, event: str | None = None) -> bytes:
     if event is None:
         return b"data: " + data + b"\n\n"
     return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
+
+
+HOLE = "\x00hole\x00"
+_HOLE = codec.encode(HOLE)
+
+
+class Template:
+    """A frame of which only the values in its holes change: a delta costs one small string and not a whole object."""
+
+    def __init__(self, body: dict[str, Any], event: str | None = None) -> None:
+        self._first, *self._rest = frame(codec.encode(body), event).split(_HOLE)
+
+    def fill(self, *values: Any) -> bytes:
+        out = self._first
+        for value, piece in zip(values, self._rest, strict=True):
+            out += codec.encode(value) + piece
+        return out
 
 
 class Event(Struct, frozen=True):
@@ -41,14 +61,15 @@ class Decoder:
             elif b"\xef\xbb\xbf".startswith(self._buffer):
                 return []
             self._first = False
-        if b"\n" not in data and b"\r" not in data and not self._buffer.endswith(b"\r"):
+        half = self._buffer.endswith(b"\r")
+        if b"\n" not in data and b"\r" not in data and b"\r" not in self._buffer:
             if len(self._buffer) > _LIMIT:
                 raise ValueError("an event of the stream is too large")
             return []
         lines = _LINE.split(self._buffer)
         self._buffer = lines.pop()
         # A lone CR at the end may be the first half of CRLF: keep it until the next byte shows.
-        if not self._buffer and lines and data.endswith(b"\r"):
+        if not self._buffer and lines and half:
             self._buffer = lines.pop() + b"\r"
         return [event for line in lines if (event := self._line(line)) is not None]
 

@@ -14,7 +14,7 @@ from ...exchange.reply import Choice, ModelReply, TokenTrace
 from ...exchange.request import ModelRequest
 from .. import codec
 from ..dialect import Head, Progress
-from ..sse import DONE, frame
+from ..sse import DONE, HOLE, Template, frame
 from .errors import write_error
 from .reply import (
     call_extras,
@@ -26,6 +26,8 @@ from .reply import (
     write_logprobs,
     write_usage,
 )
+
+_FIELDS: dict[type, str] = {Text: "content", Reasoning: "reasoning_content", Refusal: "refusal"}
 
 
 class _Stream:
@@ -51,6 +53,7 @@ class ChatWriter:
         body = request.origin.body if request.origin is not None and request.origin.dialect == "chat" else {}
         self._usage = (body.get("stream_options") or {}).get("include_usage") is True
         self._choices = head.choices
+        self._templates: dict[tuple[int, str], Template] = {}
         self._streams: dict[int, _Stream] = {}
 
     def open(self) -> bytes:
@@ -70,7 +73,7 @@ class ChatWriter:
     def close(self, reply: ModelReply) -> bytes:
         out = b"".join(self._end(choice) for choice in reply.choices)
         if self._usage:
-            out += self._frame({"choices": [], "usage": write_usage(reply)})
+            out += frame(codec.encode({**self._head, "choices": [], "usage": write_usage(reply)}))
         return out + DONE
 
     def fail(self, error: ModelError) -> bytes:
@@ -96,14 +99,17 @@ class ChatWriter:
         if isinstance(part, ToolCall):
             return self._call(index, part)
         logprobs = self._logprobs(stream, tokens)
-        delta: dict[str, Any] = {}
-        if isinstance(part, Text):
-            delta = {"content": part.text}
-        elif isinstance(part, Reasoning) and part.text:
-            delta = {"reasoning_content": part.text}
-        elif isinstance(part, Refusal):
-            delta = {"refusal": part.text}
-        return self._chunk(index, delta, logprobs) if delta or logprobs else b""
+        field = _FIELDS.get(type(part))
+        if field is None or (field == "reasoning_content" and not part.text):  # type: ignore[union-attr]
+            return self._chunk(index, {}, logprobs) if logprobs else b""
+        text: str = part.text  # type: ignore[union-attr]
+        return self._chunk(index, {field: text}, logprobs) if logprobs else self._text(index, field, text)
+
+    def _text(self, index: int, field: str, text: str) -> bytes:
+        template = self._templates.get((index, field))
+        if template is None:
+            template = self._templates[index, field] = Template(self._body(index, {field: HOLE}))
+        return template.fill(text)
 
     def _call(self, index: int, call: ToolCall) -> bytes:
         """A header that announces the call once, then its string (B5)."""
@@ -140,11 +146,13 @@ class ChatWriter:
     def _chunk(
         self, index: int, delta: dict[str, Any], logprobs: dict[str, Any] | None = None, finish: str | None = None
     ) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return self._frame({"choices": [choice], **({"usage": None} if self._usage else {})})
+        return frame(codec.encode(self._body(index, delta, logprobs, finish)))
 
-    def _frame(self, rest: dict[str, Any]) -> bytes:
-        return frame(codec.encode(self._head | rest))
+    def _body(
+        self, index: int, delta: dict[str, Any], logprobs: dict[str, Any] | None = None, finish: str | None = None
+    ) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        return {**self._head, "choices": [choice], **({"usage": None} if self._usage else {})}
 
 
 def _after(trace: TokenTrace | None, count: int) -> TokenTrace | None:

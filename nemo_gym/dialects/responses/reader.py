@@ -39,7 +39,7 @@ class _Item:
         self.done = False
 
     def spoken(self) -> str:
-        return "".join(self.said[key] for key in sorted(self.said))
+        return "".join(self.said[key] for key in sorted(self.said, key=lambda key: key[1]))
 
 
 class ResponsesReader:

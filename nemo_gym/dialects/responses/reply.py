@@ -56,14 +56,17 @@ def says(part: Part) -> bool:
 def shown(choice: Choice) -> tuple[Part, ...]:
     """The parts that a client gets, whole: a call that was cut off is withheld, since agents would run it (A19)."""
     parts = tuple(merged(choice.parts))
-    if choice.finish == "length" and parts and _cut_off(parts[-1]):
-        return parts[:-1]
-    return parts
+    if choice.finish != "length":
+        return parts
+    last = next((place for place in reversed(range(len(parts))) if says(parts[place])), None)
+    return parts if last is None or not _cut_off(parts[last]) else parts[:last]
 
 
 def _cut_off(part: Part) -> bool:
     if not isinstance(part, ToolCall):
         return False
+    if part.origin is not None and part.origin.dialect == NAME:
+        return part.origin.body.get("status") == "incomplete"  # a provider of this dialect says so itself
     if part.custom:
         return True
     try:

@@ -15,7 +15,7 @@ from ...exchange.reply import ModelReply
 from ...exchange.request import ModelRequest
 from .. import codec
 from ..dialect import Head, Progress
-from ..sse import frame
+from ..sse import HOLE, Template, frame
 from .errors import failure
 from .ids import item_id
 from .reply import Group, close_last, continues, frame_of, says, shown, write_content, write_item, write_reply
@@ -32,6 +32,8 @@ class ResponsesWriter:
         self._group: Group | None = None
         self._open = -1
         """The place of the part that the open item ends with."""
+        self._template: Template | None = None
+        """The deltas of the part that is open."""
         self._sequence = 0
 
     def open(self) -> bytes:
@@ -71,18 +73,17 @@ class ResponsesWriter:
     # ---- pieces
 
     def _piece(self, piece: Part) -> bytes:
-        new = self._progress.add(piece)
-        part = self._progress.parts[-1]
-        if not says(part):
+        if self._progress.add(piece) and self._group is not None and self._open == self._progress.count - 2:
+            assert self._progress.before is not None
+            self._group.parts[-1] = self._progress.before
+        place = self._progress.count - 1
+        if self._open == place:
+            return self._delta(piece)
+        part = self._progress.part()
+        if part is None or not says(part):
             return b""
         if isinstance(part, ToolCall | Other):
             return self._end_item() + self._whole(part)
-        place = len(self._progress.parts) - 1
-        if not new and self._group is not None and self._open == place:
-            late = isinstance(part, Reasoning) and part.text == getattr(piece, "text", "")
-            self._group.parts[-1] = part
-            return (self._begin_part(part) if late else b"") + self._delta(piece)
-        self._open = place
         out = b""
         if self._group is not None and continues(self._group, part):
             out += self._end_part(self._group)
@@ -91,11 +92,12 @@ class ResponsesWriter:
             out += self._end_item()
             self._group = Group(item_id(part, self._head.id, place), [part])
             out += self._added(self._opened(part))
-        return out + self._begin_part(part) + self._delta(part)
+        self._open, self._template = place, None
+        return out + self._delta(part)
 
     def _whole(self, part: Part) -> bytes:
         """A call, which always comes whole, or an item that only this dialect knows."""
-        group = self._group = Group(item_id(part, self._head.id, len(self._progress.parts) - 1), [part])
+        group = self._group = Group(item_id(part, self._head.id, self._progress.count - 1), [part])
         out = self._added(self._opened(part))
         if isinstance(part, ToolCall):
             kind, field = (
@@ -121,25 +123,33 @@ class ResponsesWriter:
 
     def _begin_part(self, part: Part) -> bytes:
         if isinstance(part, Reasoning):
-            if not part.text:
-                return b""
             empty = {"type": "summary_text", "text": ""}
             return self._event("response.reasoning_summary_part.added", **self._place(), summary_index=0, part=empty)
         blank = write_content(Refusal("") if isinstance(part, Refusal) else Text(""))
         return self._event("response.content_part.added", **self._place(), **self._content(), part=blank)
 
     def _delta(self, piece: Part) -> bytes:
+        text = getattr(piece, "text", "")
+        if not text:
+            return b""
+        out = b""
+        if self._template is None:
+            out, self._template = self._begin_part(piece), self._deltas(piece)
+        self._sequence += 1
+        return out + self._template.fill(self._sequence - 1, text)
+
+    def _deltas(self, piece: Part) -> Template:
+        fields: dict[str, Any] = {"sequence_number": HOLE, **self._place()}
         if isinstance(piece, Reasoning):
-            if not piece.text:
-                return b""
-            place = {**self._place(), "summary_index": 0}
-            return self._event("response.reasoning_summary_text.delta", **place, delta=piece.text)
-        place = {**self._place(), **self._content()}
-        if isinstance(piece, Refusal):
-            return self._event("response.refusal.delta", **place, delta=piece.text) if piece.text else b""
-        if isinstance(piece, Text) and piece.text:
-            return self._event("response.output_text.delta", **place, delta=piece.text, logprobs=[])
-        return b""
+            kind = "response.reasoning_summary_text.delta"
+            fields |= {"summary_index": 0, "delta": HOLE}
+        elif isinstance(piece, Refusal):
+            kind = "response.refusal.delta"
+            fields |= {**self._content(), "delta": HOLE}
+        else:
+            kind = "response.output_text.delta"
+            fields |= {**self._content(), "delta": HOLE, "logprobs": []}
+        return Template({"type": kind, **fields}, kind)
 
     def _end_part(self, group: Group) -> bytes:
         part = group.parts[-1]
@@ -162,6 +172,10 @@ class ResponsesWriter:
     def _end_item(self, status: str = "completed") -> bytes:
         if self._group is None:
             return b""
+        if self._open == self._progress.count - 1:
+            whole = self._progress.part()
+            assert whole is not None
+            self._group.parts[-1] = whole
         return self._end_part(self._group) + self._done(write_item(self._group, status))
 
     # ---- events
