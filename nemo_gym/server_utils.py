@@ -3,7 +3,7 @@
 from nemo_gym.config.types import ROLLOUT_PATH_PREFIX, BaseRunServerInstanceConfig, BaseServerConfig
 from nemo_gym.web.correlation import ROLLOUT_HEADER, rollout_path
 from nemo_gym.web.peers import ServerClient, get_response_json, raise_for_status, request
-from nemo_gym.web.service import SimpleServer
+from nemo_gym.web.service import SimpleServer, get_server_url, is_nemo_gym_fastapi_entrypoint
 from nemo_gym.web.session import SESSION_ID_KEY
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "ServerClient",
     "SimpleServer",
     "get_response_json",
+    "get_server_url",
+    "is_nemo_gym_fastapi_entrypoint",
     "raise_for_status",
     "request",
     "rollout_path",

@@ -73,6 +73,16 @@ def get_first_server_config_dict(config: Mapping[str, Any], name: str) -> Any:
     return settings
 
 
+def get_server_url(name: str) -> str:
+    """A peer's base URL."""
+    return ServerClient(_context.servers if _context else {}).base_url(name)
+
+
+def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
+    """Whether an entrypoint is imported as a worker of itself; never so here: a worker is a server like any other."""
+    return False
+
+
 class SimpleServer(BaseModel):
     """A server with routes. Subclasses name their own config class in `config`."""
 

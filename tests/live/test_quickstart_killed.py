@@ -1,0 +1,102 @@
+"""SIGKILL of `ng_run` with a real engine, at any moment: nothing is left within 10 s, and a resumed run completes."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.project import ROOT, World, left
+
+pytestmark = pytest.mark.live
+
+SECONDS = 600
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path / "project")
+    yield made
+    made.end()
+
+
+def start(world, output, *args):
+    command = [sys.executable, "-m", "nemo_gym.cli.main", "run", "+config_paths=[configs/quickstart.yaml]"]
+    command += [f"++job.output={output}", *args]
+    return subprocess.Popen(command, cwd=ROOT, env=world.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def family(process):
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def kill_and_see(world, process):
+    """Kill it, and give back how long its last process took to go."""
+    tree = family(process)
+    process.kill()
+    process.wait()
+    began = time.monotonic()
+    while [one for one in tree if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] or left(world.folder):
+        assert time.monotonic() - began < 10, left(world.folder)
+        time.sleep(0.05)
+    return time.monotonic() - began, len(tree)
+
+
+def lines(path):
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def until(condition, process):
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert process.poll() is None, process.stdout.read().decode()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def commanded(process):
+    return " ".join(" ".join(one.cmdline()) for one in family(process) if one.is_running())
+
+
+def test_killed_five_times_and_resumed(world, tmp_path):
+    output = tmp_path / "out"
+    journal = output / "rollouts.jsonl"
+    moments = [
+        lambda p: time.sleep(2) or True,
+        lambda p: "gcs_server" in commanded(p),  # Ray is starting
+        lambda p: "VLLM::EngineCore" in commanded(p),  # the engine is being built
+        lambda p: lines(journal) >= 20,
+        lambda p: lines(journal) >= 90,
+    ]
+    for moment in moments:
+        process = start(world, output, "++job.resume=true", "++job.concurrency=8")
+        until(lambda moment=moment, process=process: moment(process), process)
+        took, count = kill_and_see(world, process)
+        print(f"killed with {count} processes below it and {lines(journal)} rollouts done: gone after {took:.2f} s")
+    done = {json.loads(line)["_ng_rollout_id"] for line in journal.read_text().splitlines()[:80]}
+    process = start(world, output, "++job.resume=true")
+    said = process.communicate(timeout=SECONDS)[0].decode()
+    assert process.returncode == 0, said
+    assert "192 of 192" in said
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert len({(row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows}) == len(rows) == 192
+    assert done <= {row["_ng_rollout_id"] for row in rows}
+    verify = [sys.executable, "-m", "nemo_gym.cli.main", "captures", "verify", str(output / "captures")]
+    verified = subprocess.run(verify, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(verified.stdout, verified.stderr)
+    assert verified.returncode == 0
+    assert left(world.folder) == []
+
+
+def test_interrupted_in_mid_run_ends_in_order(world, tmp_path):
+    output = tmp_path / "out"
+    process = start(world, output, "++job.concurrency=4")
+    until(lambda: lines(output / "rollouts.jsonl") >= 5, process)
+    tree = family(process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert not [one for one in tree if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert left(world.folder) == []
