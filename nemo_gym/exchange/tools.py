@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from .parts import Origin, ToolCall
 
 _SEPARATORS = re.compile(r"[.:/]|__")
+_PARTING = re.compile(r"[.:/_-]")
 
 
 class Tool(Struct, frozen=True):
@@ -40,18 +41,24 @@ class Toolbox:
         for tool in self._by_flat.values():
             # A bare name that two namespaces share resolves to neither.
             self._by_name[tool.name] = None if tool.name in self._by_name else tool
+        self._by_last = _unique((_SEPARATORS.split(flat)[-1], tool) for flat, tool in self._by_flat.items())
+        self._by_fused = _unique((_fused(flat), tool) for flat, tool in self._by_flat.items())
 
     def flat(self, tool: Tool) -> str:
         """A backend-safe name: letters, digits, `_`, `-`, namespace in front."""
         return f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
 
     def find(self, name: str) -> Tool | None:
-        """The declared tool that a called name means: exact, then without or with a qualifier."""
+        """The declared tool that a called name means: exact, then with a qualifier missing, extra, or fused to it."""
         found = self._by_flat.get(name) or self._by_name.get(name)
-        if found is not None:
+        if found is not None or not self._by_flat:
             return found
-        last = _SEPARATORS.split(name)[-1]
-        return self._by_flat.get(last) or self._by_name.get(last)
+        for cut in _SEPARATORS.finditer(name):
+            last = name[cut.end() :]
+            found = self._by_flat.get(last) or self._by_name.get(last)
+            if found is not None:
+                return found
+        return self._by_last.get(name) or self._by_fused.get(_fused(name).removeprefix("functions"))
 
     def bind(self, call: ToolCall) -> ToolCall:
         """The call as declared: namespace split out, custom input unwrapped; unknown names unchanged."""
@@ -63,6 +70,19 @@ class Toolbox:
         if (tool.name, tool.namespace, custom, arguments) == (call.name, call.namespace, call.custom, call.arguments):
             return call
         return replace(call, name=tool.name, namespace=tool.namespace, custom=custom, arguments=arguments, origin=None)
+
+
+def _fused(name: str) -> str:
+    """A name without what parts its qualifiers."""
+    return _PARTING.sub("", name)
+
+
+def _unique(named: Iterable[tuple[str, Tool]]) -> dict[str, Tool | None]:
+    """Tools by name; a name of several is none's."""
+    tools: dict[str, Tool | None] = {}
+    for name, tool in named:
+        tools[name] = None if name in tools else tool
+    return tools
 
 
 def _custom_input(arguments: str) -> str:

@@ -6,9 +6,9 @@ whose arguments are one JSON value between a head and a tail; `TagFormat`, in `t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import regex
 from msgspec import Struct
@@ -16,12 +16,20 @@ from msgspec import Struct
 from ..exchange.parts import ToolCall
 from ..exchange.tools import Toolbox
 from .arguments import json_arguments, named
-from .scanner import Reading, Source, pattern
+from .scanner import GAP, Reading, Source, pattern
 
-NAME = r"[^\s<>{}()\[\]|\"'`,;=]{1,256}"
+NAME = r"[^\s<>{}()\[\]|\"'`,;=\udc00-\udfff]{1,256}"
 """What may be the name of a tool: prose after a marker is none."""
 
-Emit = Callable[[ToolCall], None]
+
+class Sink(Protocol):
+    """Where what a format has read goes."""
+
+    def call(self, call: ToolCall) -> None: ...
+
+    def text(self, end: int) -> None:
+        """What stands up to `end` is malformed markup."""
+        ...
 
 
 class Format:
@@ -51,30 +59,38 @@ class Format:
         return self.spelling.get(marker, marker)
 
     def pattern(self, text: str) -> Any:
-        """A pattern in which `«marker»` stands for a marker, however it is spelled."""
-        return pattern(_spelled(text, tuple(self.spelling.items())))
+        """A pattern of `regex` in which `«marker»` stands for a marker."""
+        return pattern(spelled(text, tuple(self.spelling.items())))
 
-    def read(self, source: Source, opener: str, emit: Emit) -> Reading[bool]:
+    def read(self, source: Source, opener: str, sink: Sink) -> Reading[bool]:
         """Reads what begins at `source.start` with `opener`; `source.at` is behind it.
 
-        True: each call was given to `emit` when it was complete, and `source.start` is behind all that was read.
+        True: each call was given to `sink` when it was complete, and `source.start` is behind all that was read.
         False: what stands up to `source.at` is text.
         """
         raise NotImplementedError
 
 
 @lru_cache(maxsize=512)
-def _spelled(text: str, spelling: tuple[tuple[str, str], ...]) -> str:
+def spelled(text: str, spelling: tuple[tuple[str, str], ...]) -> str:
+    """A pattern's text with its markers, which stand in `«»`, as they are spelled."""
     table = dict(spelling)
     return regex.sub(r"«(.*?)»", lambda match: regex.escape(table.get(match[1], match[1])), text)
 
 
 class Grammar(Struct, frozen=True):
-    """Patterns of what surrounds one call's JSON. `after` may name groups `next`, `list` (another call) or `end`."""
+    """Patterns of what surrounds one call's JSON, or nothing where the tail alone tells the end.
+
+    `after` has the groups `next` (another call) and `end`.
+    """
 
     head: str
     tail: str = ""
     after: str = ""
+
+
+_EMPTY = rf"{GAP}(?:null|\[{GAP}\]|\"\"|0|false)?"
+"""Arguments that are none (P3)."""
 
 
 class JsonFormat(Format):
@@ -82,36 +98,39 @@ class JsonFormat(Format):
 
     grammars: ClassVar[Mapping[str, Grammar]] = {}
 
-    def read(self, source: Source, opener: str, emit: Emit) -> Reading[bool]:
+    def read(self, source: Source, opener: str, sink: Sink) -> Reading[bool]:
         grammar = self.grammars[opener]
-        after: str | None = "next"
-        called = False
-        while after is not None and after != "end":
-            read = yield from self._one(source, grammar, emit)
+        while True:
+            read = yield from self._one(source, grammar, sink)
             if not read:
-                return called and after == "list"
-            called = True
+                return False
             after = yield from self._after(source, grammar)
-        return True
+            if after != "next":
+                return True
 
-    def _one(self, source: Source, grammar: Grammar, emit: Emit) -> Reading[bool]:
+    def _one(self, source: Source, grammar: Grammar, sink: Sink) -> Reading[bool]:
         head = yield from source.match(self.pattern(grammar.head), source.at)
         if head is None:
             return False
         begin, groups = head
-        end = yield from source.json(begin)
-        if end is None:
-            return False
-        tail = yield from source.match(self.pattern(grammar.tail), end)
-        if tail is None:
-            return False
-        call = self.call(groups, source.text[begin:end])
+        empty = (yield from source.match(self.pattern(_EMPTY + grammar.tail), begin)) if grammar.tail else None
+        if empty is not None:
+            end, call = empty[0], self.call(groups, "{}")
+        else:
+            end, call = yield from self._json(source, grammar, begin, groups)
         if call is None:
             return False
-        emit(call)
-        source.take(tail[0])
-        source.at = tail[0]
+        sink.call(call)
+        source.take(end)
+        source.at = end
         return True
+
+    def _json(
+        self, source: Source, grammar: Grammar, begin: int, groups: Mapping[str, str | None]
+    ) -> Reading[tuple[int, ToolCall | None]]:
+        end = yield from source.json(begin)
+        tail = None if end is None else (yield from source.match(self.pattern(grammar.tail), end))
+        return (0, None) if tail is None else (tail[0], self.call(groups, source.text[begin:end]))
 
     def _after(self, source: Source, grammar: Grammar) -> Reading[str | None]:
         """Which group of the grammar's `after` follows a call; what it is made of belongs to no text."""

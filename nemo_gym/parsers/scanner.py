@@ -11,7 +11,7 @@ a reference to the text across a wait: a string that only the source refers to g
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -106,6 +106,25 @@ class Source:
                 return None
             at = len(self.text) if match is None else match.start()
             match = None
+            yield
+
+    def until(self, wanted: Markers, say: Callable[[int], None]) -> Reading[str | None]:
+        """The first of the markers, and `start` before it; None at the text's end.
+
+        What stands before it goes to `say`, as it comes: up to the position that it is given.
+        """
+        while True:
+            match = wanted.search(self.text, self.start)
+            if match is not None and match.group() in wanted.whole:
+                at, marker = match.start(), match.group()
+                match = None
+                say(at)
+                return marker
+            end = len(self.text) if match is None or self.final else match.start()
+            match = None
+            say(end)
+            if self.final:
+                return None
             yield
 
     def match(self, pattern: Any, at: int) -> Reading[tuple[int, dict[str, str | None]] | None]:

@@ -212,13 +212,18 @@ def _as_escaped_json(text: str) -> tuple[Any, str]:
 
 
 def _as_literal(text: str) -> tuple[Any, None]:
+    return literal(text), None
+
+
+def literal(text: str) -> Any:
+    """The value of a literal of Python, as JSON has it. Raises ValueError when there is none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an odd escape in the model's text is no concern of ours
             value = ast.literal_eval(text.strip())
     except (SyntaxError, MemoryError, RecursionError, TypeError) as error:
         raise ValueError("no literal") from error
-    return strict_json(literal_json(value)), None
+    return strict_json(literal_json(value))
 
 
 def literal_json(value: Any) -> str:

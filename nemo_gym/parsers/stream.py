@@ -7,15 +7,14 @@ feeding it in one piece, so both views are one (P1).
 
 from __future__ import annotations
 
-from array import array
-
-from ..exchange.parts import Part, Reasoning, Text, ToolCall
+from ..exchange.parts import Reasoning, Text, ToolCall
 from .format import Format
 from .reasoning import Block
-from .scanner import GAP, SPACE, Markers, Reading, Source, markers
+from .scanner import GAP, SPACE, Markers, Reading, markers
+from .source_stream import SourceStream
 
 
-class OutputStream:
+class OutputStream(SourceStream):
     """Args:
     format: how calls are written; None leaves their markup in the text.
     block: how reasoning is written; None leaves it in the text.
@@ -23,9 +22,8 @@ class OutputStream:
     """
 
     def __init__(self, format: Format | None, block: Block | None, inside: bool) -> None:
-        self._source = Source()
+        super().__init__()
         self._source.keeps_tail = format is not None and format.positional
-        self._parts: list[Part] = []
         self._format = format
         self._openers = {} if format is None else format.openers
         self._closer = None if format is None else format.closer
@@ -38,46 +36,19 @@ class OutputStream:
         self._called = False
         self._broken = False
         """What is said is malformed markup."""
-        self._reading = self._read(self._markers())
-        next(self._reading)
-
-    def feed(self, text: str, ids: array | None = None) -> list[Part]:
-        if not text:
-            return []
-        self._source.add(text)
-        next(self._reading)
-        parts, self._parts = self._parts, []
-        return parts
-
-    def finish(self) -> list[Part]:
-        self._source.final = True
-        next(self._reading, None)
-        parts, self._parts = self._parts, []
-        return parts
+        self._begin(self._read(self._markers()))
 
     def _markers(self) -> Markers:
         block = (self._block.open, self._block.close) if self._block is not None else ()
         return markers(*self._openers, *block, *([self._closer] if self._closer else []))
 
     def _read(self, wanted: Markers) -> Reading[None]:
-        source, whole, search = self._source, wanted.whole, wanted.search
-        while True:
-            match = search(source.text, source.start)
-            if match is None or match.group() not in whole:
-                end = len(source.text) if match is None or source.final else match.start()
-                match = None
-                self._say(end)
-                if source.final:
-                    return
-                yield
-                continue
-            at, marker = match.start(), match.group()
-            match = None
-            self._say(at)
+        source = self._source
+        while marker := (yield from source.until(wanted, self._say)):
             if marker in self._openers:
                 yield from self._call(marker)
             elif marker == self._closer:
-                self._say(at + len(marker))
+                self._say(source.start + len(marker))
                 self._broken = False
             elif self._block is not None and marker == self._block.open:
                 self._open(marker)
@@ -91,19 +62,24 @@ class OutputStream:
             self._say(source.at)
             return
         source.held = True
-        read = yield from self._format.read(source, opener, self._emit)
+        read = yield from self._format.read(source, opener, self)
         source.held = False
         if read:
             return
-        if source.final and opener not in self._format.bare:
-            self._inside = False  # a call was begun, and never ended
-        self._broken = True
-        self._say(source.at)
+        if source.final:
+            self.text(source.at)  # a call was begun, and never ended
+        else:
+            self._broken = True
+            self._say(source.at)
 
-    def _emit(self, call: ToolCall) -> None:
+    def call(self, call: ToolCall) -> None:
         self._parts.append(call)
         self._inside, self._broken, self._begun = False, False, False
         self._called = self._blocked = True
+
+    def text(self, end: int) -> None:
+        self._inside, self._broken = False, True
+        self._say(end)
 
     def _open(self, marker: str) -> None:
         end = self._source.start + len(marker)

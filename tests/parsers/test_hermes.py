@@ -116,5 +116,5 @@ def test_time_is_linear_in_the_length(unit):  # P8
 
 
 def test_an_unknown_format_is_refused():
-    with pytest.raises(ValueError, match="tool_calls: unknown format 'hermse'; expected one of hermes, qwen3"):
+    with pytest.raises(ValueError, match=r"tool_calls: unknown format 'hermse'; expected one of deepseek_v3, "):
         output_parser(tool_calls="hermse")

@@ -7,6 +7,7 @@ the tags; a call restarted inside a call is no JSON, and is read from the restar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from ...exchange.parts import ToolCall
 from ..arguments import json_call
@@ -18,7 +19,7 @@ class Hermes(JsonFormat):
     specials = ("<tool_call>", "</tool_call>")
     opening = ("<tool_call>",)
     text_ends = "</tool_call>"
-    grammars = {"<tool_call>": Grammar(head=GAP + r"(?=\{)", tail=GAP + "«</tool_call>»")}
+    grammars: ClassVar = {"<tool_call>": Grammar(head=GAP + r"(?=\{)", tail=GAP + "«</tool_call>»")}
 
     def call(self, groups: Mapping[str, str | None], text: str) -> ToolCall | None:
         return json_call(text, self.tools)
