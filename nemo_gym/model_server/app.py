@@ -79,10 +79,10 @@ class ModelApp:
         await receive()
         self._starting.cancel()
         await asyncio.gather(self._starting, return_exceptions=True)
+        if self.capture is not None:
+            self.capture.close()  # first: an engine takes its time, and the grace that a server is given is short
         await self.server.stop()
         await client.close()
-        if self.capture is not None:
-            self.capture.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     def _open_capture(self) -> None:
