@@ -77,12 +77,17 @@ from nemo_gym.dialects.training import (
     TokenIDLogProbMixin,
     TokenIDLogProbTypedDictMixin,
 )
+from nemo_gym.web.openai_client import MAX_NUM_TRIES, RATE_LIMIT_ERROR_CODES, RETRY_ERROR_CODES, NeMoGymAsyncOpenAI
 
 __all__ = [
     "CHAT_REQUEST_PROVIDER_EXTENSION_FIELDS",
+    "MAX_NUM_TRIES",
+    "RATE_LIMIT_ERROR_CODES",
     "REQUIRED_TOKEN_METADATA_FIELDS",
     "RESPONSES_TO_TRAIN",
+    "RETRY_ERROR_CODES",
     "TOKEN_METADATA_FIELDS",
+    "NeMoGymAsyncOpenAI",
     "NeMoGymChatCompletion",
     "NeMoGymChatCompletionAssistantMessageForTrainingParam",
     "NeMoGymChatCompletionAssistantMessageParam",
