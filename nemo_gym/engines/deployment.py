@@ -46,7 +46,7 @@ class Deployment:
         start_s: float = 600.0,
         tries: int = 3,
     ) -> None:
-        self.engine = RayEngine(tries=tries)
+        self.engine = RayEngine(tries=tries, ready_wait_s=start_s)
         self._engine_args = dict(engine_args)
         self._replicas = replicas
         self._placement = placement(tensor_parallel, pipeline_parallel, gpus)

@@ -227,7 +227,9 @@ async def test_a_killed_engine_comes_back_and_its_calls_are_answered(model):
     tasks = [asyncio.create_task(model.generate(r, c)) for r, c in zip(requests, calls, strict=True)]
     await asyncio.sleep(0.05)
     core.kill()
-    replies = await asyncio.wait_for(asyncio.gather(*tasks), 200)
+    killed = time.monotonic()
+    replies = await asyncio.wait_for(asyncio.gather(*tasks), 400)
+    print(f"\nanswered {time.monotonic() - killed:.1f} s after the kill")
     assert all(len(reply.choices[0].tokens.ids) == 200 for reply in replies)
     assert {len(call.attempts) for call in calls} <= {1, 2, 3}
     assert any(call.attempts[0].error == "unreachable" for call in calls)
