@@ -31,7 +31,6 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
     trainable: bool = True
     """False for a judge: a column of its records."""
     developer_role: Literal["auto", "developer", "system"] = "auto"
-    strict: bool = False
     max_in_flight: int = Field(default=1024, ge=1)
     max_queue: int = Field(default=4096, ge=0)
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
