@@ -18,6 +18,7 @@ from .schema import Schema, strict_json
 
 _DECODER = json.JSONDecoder(parse_int=float)
 _SPACE = " \t\n\r"
+_ARGUMENTS = {"arguments": None, "parameters": None}.keys()
 UNKNOWN = Origin(PARSER, {"unknown_tool": True})
 """The mark of a call whose name no declared tool has (P6)."""
 
@@ -52,7 +53,7 @@ def json_call(text: str, tools: Toolbox, keys: frozenset[str] | None = None) -> 
     """The call that a JSON object means, or None when it means none.
 
     Args:
-        keys: with them an object that has any other key, or no arguments at all, is no call.
+        keys: with them an object is a call only when it has no other key, has arguments, and its name is one word.
     """
     members = _members(text)
     if members is None:
@@ -60,7 +61,7 @@ def json_call(text: str, tools: Toolbox, keys: frozenset[str] | None = None) -> 
     name = members.get("name", (None, ""))[0]
     if not isinstance(name, str) or not name.strip():
         return None
-    if keys is not None and not (members.keys() <= keys and members.keys() & {"arguments", "parameters"}):
+    if keys is not None and (members.keys() - keys or not members.keys() & _ARGUMENTS or len(name.split()) != 1):
         return None
     call_id = members.get("id", (None, ""))[0]
     return named(name.strip(), _arguments(members), tools, call_id if isinstance(call_id, str) else "")
@@ -76,7 +77,7 @@ def json_arguments(text: str) -> str | None:
 
 
 def _arguments(members: Mapping[str, tuple[Any, str]]) -> str:
-    for key in ("arguments", "parameters"):
+    for key in _ARGUMENTS:
         value, text = members.get(key, (None, ""))
         if value:
             return _unwrapped(value, text)

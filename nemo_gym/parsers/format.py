@@ -44,6 +44,8 @@ class Format:
     """The markers that may begin a call."""
     bare: ClassVar[tuple[str, ...]] = ()
     """Those of them that are ordinary characters: they begin none inside a reasoning block."""
+    stray: ClassVar[tuple[str, ...]] = ()
+    """Those that count only where the outer marker, which models leave out at times, is not known by its id."""
     text_ends: ClassVar[str | None] = None
     """With it plain text after the first call is not part of the reply; malformed markup is, up to this marker."""
     positional: ClassVar[bool] = False
@@ -52,7 +54,8 @@ class Format:
     def __init__(self, tools: Toolbox, spelling: Mapping[str, str] | None = None) -> None:
         self.tools = tools
         self.spelling = spelling or {}
-        self.openers = {self.spell(opener): opener for opener in self.opening}
+        stray = self.stray if self.spelling.keys() & {*self.opening} else ()
+        self.openers = {self.spell(opener): opener for opener in self.opening if opener not in stray}
         self.closer = None if self.text_ends is None else self.spell(self.text_ends)
 
     def spell(self, marker: str) -> str:

@@ -35,8 +35,9 @@ class Tags(Struct, frozen=True):
 class Frame:
     """A call in progress; ended when it has no key."""
 
-    def __init__(self, opener: int, name: str) -> None:
+    def __init__(self, opener: int, tags: Tags, name: str) -> None:
         self.opener = opener
+        self.tags = tags
         self.calls: list[tuple[str, dict[str, str]]] = [(name, {})]
         self.key = ""
         self.value = 0
@@ -52,8 +53,8 @@ class Frame:
 class TagFormat(Format):
     closing: ClassVar[str] = ""
     """The tag that closes a value."""
-    nested: ClassVar[str] = ""
-    """The opener that counts inside a value."""
+    nested: ClassVar[tuple[str, ...]] = ()
+    """The openers that count inside a value."""
     tags: ClassVar[Mapping[str, Tags]] = {}
 
     def value(self, text: str) -> str:
@@ -67,7 +68,7 @@ class TagFormat(Format):
             if frame is None:
                 return False
             frames = [frame]
-            yield from self._values(source, tags, frames)
+            yield from self._values(source, frames)
             if frame.key:
                 self._abandon(source, frames, sink)
                 return True
@@ -97,15 +98,15 @@ class TagFormat(Format):
         if found is None:
             return None
         source.at = found[0]
-        frame = Frame(opener, found[1]["name"] or "")
-        step = yield from self._step(source, tags, frame)
+        frame = Frame(opener, tags, found[1]["name"] or "")
+        step = yield from self._step(source, frame)
         return frame if step else None
 
-    def _step(self, source: Source, tags: Tags, frame: Frame) -> Reading[bool]:
+    def _step(self, source: Source, frame: Frame) -> Reading[bool]:
         """Reads what follows a name or a value up to the next value or the end; False when neither follows."""
         at, names = source.at, list[str]()
         while True:
-            found = yield from source.match(self.pattern(tags.step), at)
+            found = yield from source.match(self.pattern(frame.tags.step), at)
             if found is None:
                 return False
             at, groups = found
@@ -116,25 +117,26 @@ class TagFormat(Format):
         source.at = at
         return True
 
-    def _values(self, source: Source, tags: Tags, frames: list[Frame]) -> Reading[None]:
+    def _values(self, source: Source, frames: list[Frame]) -> Reading[None]:
         """Reads a call's values to its end, or to the end of the output; calls inside of them are further frames."""
-        closing, nested = self.spell(self.closing), self.spell(self.nested)
-        wanted, inside = markers(closing, nested), self.tags[self.nested]
+        closing = self.spell(self.closing)
+        nested = {self.spell(opener): self.tags[opener] for opener in self.nested}
+        wanted = markers(closing, *nested)
         while frames[0].key:
             found = yield from source.search(wanted, source.at)
             if found is None:
                 return
             at, marker = found
             source.at = at + len(marker)
-            if marker == nested:
-                inner = yield from self._head(source, inside, at)
+            if marker in nested:
+                inner = yield from self._head(source, nested[marker], at)
                 if inner is not None:
                     frames.append(inner)
             else:
                 frame = frames[-1]
                 key, begin = frame.key, frame.value
                 values = frame.calls[-1][1]
-                step = yield from self._step(source, tags if len(frames) == 1 else inside, frame)
+                step = yield from self._step(source, frame)
                 if step:
                     values.setdefault(key, self.value(source.text[begin:at]))
             while len(frames) > 1 and not frames[-1].key:
@@ -151,4 +153,7 @@ class TagFormat(Format):
                 sink.text(opener)
                 source.at = end
                 self._give(source, self._calls(inner), sink)
+                after = self.pattern(inner.tags.after).match(source.text, end) if inner.tags.after else None
+                if after is not None and after.groupdict().get("next") is None:
+                    source.take(after.end())
         sink.text(len(source.text))

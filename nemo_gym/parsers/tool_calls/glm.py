@@ -18,7 +18,7 @@ class Glm(TagFormat):
     specials = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
     opening = ("<tool_call>",)
     closing = "</arg_value>"
-    nested = "<tool_call>"
+    nested = ("<tool_call>",)
     tags: ClassVar = {
         "<tool_call>": Tags(
             head=rf"{GAP}(?P<name>{NAME}){GAP}(?=«<arg_key>»|«</tool_call>»)",

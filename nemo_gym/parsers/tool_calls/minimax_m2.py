@@ -17,8 +17,9 @@ _AFTER = rf"{GAP}(?:(?P<next>%s)|«</minimax:tool_call>»)"
 class MinimaxM2(TagFormat):
     specials = ("<minimax:tool_call>", "</minimax:tool_call>")
     opening = ("<minimax:tool_call>", _INVOKE)
+    stray = (_INVOKE,)
     closing = "</parameter>"
-    nested = "<minimax:tool_call>"
+    nested = opening
     tags: ClassVar = {
         "<minimax:tool_call>": Tags(head=f"{GAP}{_INVOKE}{_NAME}", step=_STEP, after=_AFTER % f"(?={_INVOKE})"),
         _INVOKE: Tags(head=_NAME, step=_STEP, after=_AFTER % _INVOKE),

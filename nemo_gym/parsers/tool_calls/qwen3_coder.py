@@ -19,8 +19,9 @@ _END = rf"{GAP}</function>"
 class Qwen3Coder(TagFormat):
     specials = ("<tool_call>", "</tool_call>")
     opening = ("<tool_call>", "<function=")
+    stray = ("<function=",)
     closing = "</parameter>"
-    nested = "<tool_call>"
+    nested = ("<tool_call>",)
     tags: ClassVar = {
         "<tool_call>": Tags(
             head=rf"{GAP}<function=(?P<name>{NAME})>",
