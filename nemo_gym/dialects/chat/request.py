@@ -307,6 +307,8 @@ def _write_tool(tool: Tool, toolbox: Toolbox) -> dict[str, Any]:
         }
     elif tool.parameters is not None:
         function["parameters"] = dict(tool.parameters)
+    if tool.origin is not None and tool.origin.body.get("strict") is True:
+        function["strict"] = True
     return {"type": "function", "function": function}
 
 
@@ -356,5 +358,13 @@ def _write_format(request: ModelRequest, read: Mapping[str, Any]) -> dict[str, A
         return {}
     if not request.output_schema:
         return {"response_format": {"type": "json_object"}}
-    named = {"name": "output", "schema": dict(request.output_schema), "strict": True}
+    named = {"name": "output", **_told_of_format(request), "schema": dict(request.output_schema)}
     return {"response_format": {"type": "json_schema", "json_schema": named}}
+
+
+def _told_of_format(request: ModelRequest) -> dict[str, Any]:
+    """What a Responses client says of its schema beside it; Chat Completions has the same fields."""
+    if request.origin is None or request.origin.dialect != "responses":
+        return {}
+    form = (request.origin.body.get("text") or {}).get("format") or {}
+    return {field: form[field] for field in ("name", "description", "strict") if form.get(field) is not None}

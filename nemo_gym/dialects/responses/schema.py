@@ -29,8 +29,13 @@ class OtherPart(TypedDict):
 _TEXT_TYPES = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
 
 
+def _type_of(value: Any) -> str | None:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
 def _part_tag(part: Any) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
+    kind = _type_of(part)
     return "<text>" if kind in _TEXT_TYPES else "<refusal>" if kind == "refusal" else "<part>"
 
 
@@ -104,7 +109,7 @@ class OtherTool(TypedDict):
 
 
 def _tool_tag(tool: Any) -> str:
-    kind = tool.get("type") if isinstance(tool, dict) else None
+    kind = _type_of(tool)
     return f"<{kind}>" if kind in ("function", "custom", "namespace") else "<tool>"
 
 
@@ -150,8 +155,8 @@ _ITEM_TYPES = frozenset(
 
 def item_type(item: Any) -> str:
     """R1: an item with a role and no type is a message."""
-    kind = item.get("type") if isinstance(item, dict) else None
-    if kind is None and isinstance(item, dict) and "role" in item:
+    kind = _type_of(item)
+    if isinstance(item, dict) and item.get("type") is None and "role" in item:
         return "<message>"
     return f"<{kind}>" if kind in _ITEM_TYPES else "<item>"
 

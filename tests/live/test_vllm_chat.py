@@ -1,0 +1,112 @@
+"""A vLLM started by hand: its replies, streamed and not, read to token-exact values. # C3"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nemo_gym.dialects import chat, codec
+from nemo_gym.exchange.increments import fold
+from nemo_gym.exchange.parts import ToolCall
+
+pytestmark = pytest.mark.live
+
+MODEL = Path(__file__).parents[2] / "models" / "tiny_policy"
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two integers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+REQUEST = {
+    "messages": [{"role": "user", "content": "What is 12 + 30?"}],
+    "tools": [TOOL],
+    "temperature": 0.0,
+    "max_tokens": 120,
+    "seed": 1,
+}
+CAPTURE = {"return_token_ids": True, "logprobs": True}
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory):
+    pytest.importorskip("vllm")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("vllm") / "log"
+    argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
+    argv += ["--model", str(MODEL), "--served-model-name", "tiny-policy", "--max-model-len", "1024"]
+    argv += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--enforce-eager", "--dtype", "float32"]
+    env = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    env["TORCHDYNAMO_DISABLE"] = "1"  # else the first log-probs are compiled for minutes
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(240):
+            assert process.poll() is None, log.read_text()[-3000:]
+            try:
+                if httpx.get(f"{url}/health").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(1)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def body() -> dict:
+    return {**chat.write_request(chat.read_request(REQUEST)), "model": "tiny-policy", **CAPTURE}
+
+
+def test_a_reply_and_its_stream_are_one_and_token_exact(vllm):
+    answer = httpx.post(f"{vllm}/v1/chat/completions", json=body(), timeout=120)
+    assert answer.status_code == 200, answer.text
+    whole = chat.read_reply(codec.decode(answer.content))
+    (choice,) = whole.choices
+    assert len(whole.prompt_ids) == whole.usage.prompt
+    assert len(choice.tokens.ids) == len(choice.tokens.logprobs) == whole.usage.completion
+    assert all(value <= 0 for value in choice.tokens.logprobs)
+
+    reader, increments = chat.stream_reader(), []
+    streamed = {**body(), "stream": True, "stream_options": {"include_usage": True}}
+    with httpx.stream("POST", f"{vllm}/v1/chat/completions", json=streamed, timeout=120) as response:
+        for data in response.iter_bytes(7):
+            increments += reader.feed(data)
+    again = reader.finish()
+    assert again.prompt_ids == whole.prompt_ids
+    assert again.choices[0].tokens.ids == choice.tokens.ids
+    assert again.choices[0].tokens.logprobs == pytest.approx(list(choice.tokens.logprobs), abs=1e-4)
+    assert again.usage == whole.usage
+    assert again.choices[0].finish == choice.finish
+
+    def meaning(parts):
+        return [(part.name, part.arguments) if isinstance(part, ToolCall) else part.text.strip() for part in parts]
+
+    assert meaning(again.choices[0].parts) == meaning(choice.parts)
+    flowing = [part for part in again.choices[0].parts if not isinstance(part, ToolCall)]
+    assert list(fold(increments).get(0, ())) == flowing
+
+
+def test_what_vllm_says_of_a_bad_request(vllm):
+    answer = httpx.post(f"{vllm}/v1/chat/completions", json={**body(), "max_tokens": -1}, timeout=60)
+    error = chat.read_error(answer.status_code, answer.headers, answer.content)
+    assert error.kind == "invalid"
+    assert "max_tokens" in error.message
