@@ -41,10 +41,18 @@ def named(name: str, arguments: str, tools: Toolbox, call_id: str = "") -> ToolC
     return ToolCall(name, arguments, call_id, origin=UNKNOWN if tools.tools else None)
 
 
-def tagged_call(name: str, values: Mapping[str, str], tools: Toolbox) -> ToolCall:
-    """A call whose arguments came as plain text, each typed by the tool's schema."""
-    declared = tools.find(name)
-    schema = Schema(declared.parameters if declared is not None else None)
+def tagged_call(name: str, values: Mapping[str, str], tools: Toolbox, schemas: dict[str, Schema]) -> ToolCall:
+    """A call whose arguments came as plain text, each typed by the tool's schema.
+
+    Args:
+        schemas: those already read, by the called name.
+    """
+    schema = schemas.get(name)
+    if schema is None:
+        declared = tools.find(name)
+        schema = Schema(declared.parameters if declared is not None else None)
+        if declared is not None:
+            schemas[name] = schema
     members = (f"{json.dumps(key, ensure_ascii=False)}: {schema.read(key, text)}" for key, text in values.items())
     return named(name, "{" + ", ".join(members) + "}", tools)
 

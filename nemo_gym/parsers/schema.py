@@ -51,12 +51,15 @@ class Schema:
     """The parameters of one tool; None when it is not known."""
 
     def __init__(self, parameters: Any) -> None:
-        self._root = parameters if isinstance(parameters, Mapping) else {}
+        self._root = dict(parameters) if isinstance(parameters, Mapping) else {}
+        self._known: dict[str, tuple[Any, set[str]]] = {}
 
     def read(self, key: str, text: str) -> str:
         """The JSON text of the argument `key` whose plain text is `text`."""
-        declared = self._property(key)
-        types = self._types(declared)
+        if key not in self._known:
+            declared = self._property(key)
+            self._known[key] = declared, self._types(declared)
+        declared, types = self._known[key]
         if not types:
             return self._undeclared(text, declared)
         if types == {"string"}:
@@ -94,16 +97,16 @@ class Schema:
     def _property(self, key: str) -> Any:
         for schema in self._branches(self._root):
             properties = schema.get("properties")
-            if isinstance(properties, Mapping) and key in properties:
+            if isinstance(properties, dict) and key in properties:
                 return properties[key]
         for schema in self._branches(self._root):
-            if isinstance(schema.get("additionalProperties"), Mapping):
+            if isinstance(schema.get("additionalProperties"), dict):
                 return schema["additionalProperties"]
         return None
 
     def _branches(self, schema: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
         """The schema with its references followed, and what it is made of."""
-        if not isinstance(schema, Mapping) or depth > _DEPTH:
+        if not isinstance(schema, dict) or depth > _DEPTH:
             return
         yield schema
         if isinstance(schema.get("$ref"), str):
@@ -118,7 +121,7 @@ class Schema:
         found: Any = self._root
         for step in reference[1:].split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(step) if isinstance(found, Mapping) else None
+            found = found.get(step) if isinstance(found, dict) else None
         return found
 
     def _types(self, declared: Any) -> set[str]:
@@ -132,9 +135,9 @@ class Schema:
                 )
             else:
                 types.update(_NAMES[type(value)] for value in _allowed(schema) if type(value) in _NAMES)
-                if isinstance(schema.get("properties"), Mapping):
+                if isinstance(schema.get("properties"), dict):
                     types.add("object")
-                if isinstance(schema.get("items"), Mapping):
+                if isinstance(schema.get("items"), dict):
                     types.add("array")
             if schema.get("nullable") is True:
                 types.add("null")
@@ -173,10 +176,10 @@ class Schema:
     def _inside(self, declared: Any, key: str | None) -> Any:
         """What is declared for a member, or with no key for the items."""
         for schema in self._branches(declared):
-            if key is None and isinstance(schema.get("items"), Mapping):
+            if key is None and isinstance(schema.get("items"), dict):
                 return schema["items"]
             properties = schema.get("properties")
-            if key is not None and isinstance(properties, Mapping) and key in properties:
+            if key is not None and isinstance(properties, dict) and key in properties:
                 return properties[key]
         return None
 

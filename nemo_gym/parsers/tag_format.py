@@ -14,9 +14,11 @@ from typing import ClassVar
 from msgspec import Struct
 
 from ..exchange.parts import ToolCall
+from ..exchange.tools import Toolbox
 from .arguments import tagged_call
 from .format import Format, Sink
 from .scanner import Reading, Source, markers
+from .schema import Schema
 
 
 class Tags(Struct, frozen=True):
@@ -56,6 +58,10 @@ class TagFormat(Format):
     nested: ClassVar[tuple[str, ...]] = ()
     """The openers that count inside a value."""
     tags: ClassVar[Mapping[str, Tags]] = {}
+
+    def __init__(self, tools: Toolbox, spelling: Mapping[str, str] | None = None) -> None:
+        super().__init__(tools, spelling)
+        self._schemas: dict[str, Schema] = {}
 
     def value(self, text: str) -> str:
         """The value between its tags."""
@@ -144,7 +150,7 @@ class TagFormat(Format):
                 frames[-1].inner.append((inner.opener, source.at, inner))
 
     def _calls(self, frame: Frame) -> list[ToolCall]:
-        return [tagged_call(name, values, self.tools) for name, values in frame.calls]
+        return [tagged_call(name, values, self.tools, self._schemas) for name, values in frame.calls]
 
     def _abandon(self, source: Source, frames: list[Frame], sink: Sink) -> None:
         """The output has ended inside the calls: what is whole inside of them counts, all else is text."""

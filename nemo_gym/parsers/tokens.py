@@ -10,6 +10,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -42,6 +43,7 @@ class Vocabulary(Struct, frozen=True):
         return cls(added, lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)))
 
 
+@cache
 def harmony_vocabulary() -> Vocabulary:
     """Harmony's own, from the `openai-harmony` package.
 

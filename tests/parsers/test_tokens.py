@@ -16,8 +16,8 @@ from tests.parsers.writers import TOOLS, WRITERS
 SPECIAL = [
     "<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
     "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>",
-    "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>", "<|constrain|>",
-    "<|im_end|>",
+    "<|tool_call_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>",
+    "<|constrain|>", "<|im_end|>",
 ]  # fmt: skip
 IDS = {text: 1000 + n for n, text in enumerate(SPECIAL)}
 
@@ -118,13 +118,14 @@ def test_special_tokens_that_the_text_leaves_out_count():
 
 
 PIECES = [
-    "<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "now",
-    "a", "é", "👩", "</arg_value>x", "say <tool_call> ", "</think> ", "<", '{"name": "now"}', "\n", "<|im_end|>", "\udc01",
+    "<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
+    "now", "a", "é", "👩", "</arg_value>x", "say <tool_call> ", "</think> ", "<", '{"name": "now"}', "\n",
+    "<|im_end|>",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("names", [("glm47", "glm47"), ("hermes", "qwen3"), ("qwen3_coder", None)])
-@given(pieces=st.lists(st.sampled_from(PIECES[:-1]), max_size=14), sizes=st.lists(st.integers(1, 9), max_size=40),
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=14), sizes=st.lists(st.integers(1, 9), max_size=40),
        lag=st.sampled_from([0, 0, 3, 15]))  # fmt: skip
 @settings(max_examples=150, deadline=None)
 def test_every_cutting_gives_the_same_parts(names, pieces, sizes, lag):  # P1
