@@ -41,7 +41,8 @@ def read_items(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
 
 
 def _kind(item: Mapping[str, Any]) -> str:
-    return item.get("type") or ("message" if "role" in item else "")
+    kind = item.get("type")
+    return kind if kind is not None else "message" if "role" in item else ""
 
 
 def _assistant_parts(item: Mapping[str, Any]) -> list[Part] | None:
@@ -66,11 +67,24 @@ def _message(item: Mapping[str, Any]) -> Message | None:
         return Message("tool", (result,), origin)
     if kind == "additional_tools":
         return None  # hoisted into the tools (R5)
-    parts = tuple(part for part in read_content(item.get("content") or item.get("text")) if isinstance(part, Text))
+    parts = tuple(_readable(item.get("content") or item.get("text")))
     if parts:
         return Message("user", parts, origin)
     _warn_once(kind, "an input item of type %r has no readable text; only a Responses backend gets it", kind)
     return Message("assistant", (Other(NAME, item),), origin)
+
+
+def _readable(content: Any) -> Iterator[Part]:
+    """The texts of an item that no schema checked."""
+    if isinstance(content, str):
+        yield Text(content)
+        return
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and isinstance(part.get("type"), str):
+            known = part["type"] not in _TEXTS or isinstance(part.get("text"), str)
+            found = _read_part(part, "", None) if known and part["type"] != "refusal" else None
+            if isinstance(found, Text) and found.text:
+                yield found
 
 
 def _warn_once(key: str, message: str, *values: Any) -> None:

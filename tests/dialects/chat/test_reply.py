@@ -158,7 +158,7 @@ def replies(draw):
     return ModelReply("id", "m", 17, tuple(choices), usage)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(replies(), st.integers(1, 80))
 def test_reading_a_stream_gives_the_reply_however_it_was_cut(reply, cut):
     request = ModelRequest(

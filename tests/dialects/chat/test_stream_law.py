@@ -100,7 +100,7 @@ def whole(reply, request) -> dict:
     return tidy(ChatCompletion.model_validate(chat.write_reply(reply, request)).model_dump())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(replies(), st.booleans())
 def test_the_stock_clients_accumulated_stream_is_the_unstreamed_reply(reply, logprobs):  # V0 B7
     request = request_for(reply, logprobs=logprobs)
@@ -110,7 +110,7 @@ def test_the_stock_clients_accumulated_stream_is_the_unstreamed_reply(reply, log
     assert accumulate(stream) == whole(reply, request)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(replies(), st.data())
 def test_a_relay_of_any_interleaving_and_any_cut_gives_the_same(reply, data):
     """Choices interleave, keep-alives come between, and the relay may stop anywhere: `close` writes the rest."""

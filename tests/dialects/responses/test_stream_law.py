@@ -112,13 +112,13 @@ def check_law(stream: bytes, reply: ModelReply) -> None:
     assert len(set(found)) == len(found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(replies())
 def test_a_replay_tells_the_unstreamed_reply(reply):
     check_law(b"".join(replay(responses.stream_writer(REQUEST, Head.of(reply)), reply)), reply)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(replies(), st.data())
 def test_a_relay_may_stop_anywhere(reply, data):
     writer = responses.stream_writer(REQUEST, Head.of(reply))
