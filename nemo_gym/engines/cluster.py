@@ -28,7 +28,7 @@ async def connect(address: str, cpus: int) -> None:
     """Joins the Ray at `address` (`auto` or host:port), or with `local` starts one.
 
     Args:
-        cpus: what a local Ray must say it has; a laptop's two cores hold any number of idle replicas.
+        cpus: what a local Ray says it has: as many as the replicas ask for, since Ray starts a worker for each at once.
     """
     environment = _ENVIRONMENT if address != "local" else _ENVIRONMENT | _LOCAL_ENVIRONMENT
     for name, value in environment.items():
@@ -45,7 +45,7 @@ def _init(address: str, cpus: int) -> None:
         options |= {
             "include_dashboard": False,
             "object_store_memory": _STORE_BYTES,
-            "num_cpus": max(cpus, os.cpu_count() or 1),
+            "num_cpus": cpus,
         }
     ray.init(**options)
 
