@@ -49,7 +49,7 @@ def start(command, keeper):
 
 def descendants(root):
     """The pids below `root`, by the parent that /proc names."""
-    children = {}
+    children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
