@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, Request
 
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
-from ..environment.bugs import AnswersBugs
 from ..environment.metrics import AggregateMetricsMixin
 from ..environment.server import BaseRunRequest, BaseVerifyResponse
+from ..web.bugs import AnswersBugs
 from ..web.correlation import rollout_path, valid_rollout_id
 from ..web.service import SimpleServer
 from .failures import RolloutFailed, answer_failure

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from ..dialects.responses.objects import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
+from ..web.bugs import AnswersBugs
 from ..web.service import SimpleServer
-from .bugs import AnswersBugs
 from .metrics import AggregateMetricsMixin
 
 

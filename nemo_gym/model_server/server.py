@@ -6,7 +6,7 @@ capture and status are the same for all of them.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -17,7 +17,9 @@ from ..exchange.errors import ModelError
 from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest
 from ..web.service import SimpleServer
-from .app import ModelApp
+
+if TYPE_CHECKING:
+    from .app import ModelApp
 
 
 class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
@@ -84,6 +86,8 @@ class SimpleResponsesAPIModel(SimpleServer):
         return role == "system" or (role == "auto" and self.developer_role_unknown)
 
     def setup_webserver(self) -> ModelApp:
+        from .app import ModelApp  # Arrow and all: not where only the configuration is checked
+
         return ModelApp(self, self.context)
 
     def _require_backend(self) -> Backend:
