@@ -39,7 +39,8 @@ def continues(group: Group | None, part: Part) -> bool:
     if group is None or not isinstance(part, Text | Refusal):
         return False
     last = group.parts[-1]
-    return isinstance(last, Text | Refusal) and last.id == part.id
+    # Two of one kind would be read back as one; what lay between them may have said nothing.
+    return isinstance(last, Text | Refusal) and last.id == part.id and type(last) is not type(part)
 
 
 def says(part: Part) -> bool:
