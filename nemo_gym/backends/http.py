@@ -82,8 +82,8 @@ class HttpBackend:
             else:
                 call.attempts.append(Attempt(url, started, time.time()))
                 if any(c.tokens is not None and c.tokens.logprobs is not None for c in reply.choices):
-                    call.logprobs_mode = call.logprobs_mode or "raw"
-                return reply
+                    call.logprobs_mode = "raw"  # what servers report unless they are told otherwise
+                return reply if request.sampling.logprobs is not None else _without_texts(reply)
         raise AssertionError("unreachable")
 
     def _body(self, request: ModelRequest) -> bytes:
@@ -200,3 +200,14 @@ class HttpBackend:
 
 def _repeatable(error: ModelError) -> bool:
     return error.status in REPEATABLE and error.code != "insufficient_quota"
+
+
+def _without_texts(reply: ModelReply) -> ModelReply:
+    """What was asked for the record alone is not the client's: it asked for no log-probs (A6)."""
+    return replace(
+        reply,
+        choices=tuple(
+            choice if choice.tokens is None else replace(choice, tokens=replace(choice.tokens, texts=None, top=None))
+            for choice in reply.choices
+        ),
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from tests.project import ROOT, World, left
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.ci]
 
 SECONDS = 600
 

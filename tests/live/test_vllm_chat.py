@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 
 import httpx
+import pyarrow.parquet as pq
 import pytest
 
+from nemo_gym.capture import CaptureStore
 from nemo_gym.dialects import chat, codec
 from nemo_gym.exchange.increments import fold
 from nemo_gym.exchange.parts import ToolCall
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.ci]
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny_policy"
 TOOL = {
@@ -110,3 +112,18 @@ def test_what_vllm_says_of_a_bad_request(vllm):
     error = chat.read_error(answer.status_code, answer.headers, answer.content)
     assert error.kind == "invalid"
     assert "max_tokens" in error.message
+
+
+def test_the_quickstart_job_runs_against_it(vllm, tmp_path):
+    argv = [sys.executable, "-m", "nemo_gym.cli.main", "run", "+config_paths=[configs/quickstart_remote.yaml]"]
+    argv += [f"++policy_base_url={vllm}/v1", f"++job.output={tmp_path}/out", "++job.limit=8", "++job.repeats=2"]
+    ended = subprocess.run(argv, cwd=MODEL.parents[1], capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    calls = list(CaptureStore(tmp_path / "out" / "captures").calls())
+    assert len({call.rollout_id for call in calls}) == 16
+    for call in calls:
+        assert (call.backend_dialect, call.dialect, call.logprobs_mode) == ("chat", "responses", "raw")
+        assert call.reply.prompt_ids
+        assert len(call.reply.choices[0].tokens.ids) == len(call.reply.choices[0].tokens.logprobs)
+    rows = pq.read_table(tmp_path / "out" / "exports" / "token_rows").to_pylist()
+    assert sum(sum(row["loss_mask"]) for row in rows) == sum(len(call.reply.choices[0].tokens.ids) for call in calls)
