@@ -7,12 +7,13 @@ construction: parsing a whole text is feeding it to a stream in one piece.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Protocol
 
 from msgspec import Struct
 
-from ..exchange.parts import Part, Reasoning, ToolCall, merged, plain_text
+from ..exchange.parts import Part, Reasoning, Text, ToolCall, merged, plain_text
 
 PARSER = "parser"
 """The dialect of the marks that parsers leave as a call's origin."""
@@ -42,7 +43,24 @@ class Parsed(Struct, frozen=True):
 
     @staticmethod
     def fold(pieces: Iterable[Part]) -> Parsed:
-        return Parsed(tuple(merged(pieces)))
+        return Parsed(tuple(merged(_runs(pieces))))
+
+
+def _runs(pieces: Iterable[Part]) -> Iterator[Part]:
+    """The pieces, with neighbouring plain ones of a kind joined: in one step, since pair by pair would be quadratic."""
+    for kind, run in groupby(pieces, _plain_kind):
+        if kind is None:
+            yield from run
+        else:
+            yield kind("".join(piece.text for piece in run if isinstance(piece, Text | Reasoning)))
+
+
+def _plain_kind(piece: Part) -> type[Text] | type[Reasoning] | None:
+    if isinstance(piece, Text):
+        return Text if not piece.id and piece.origin is None else None
+    if isinstance(piece, Reasoning):
+        return Reasoning if not piece.id and piece.origin is None and piece.payload is None else None
+    return None
 
 
 def is_unknown(call: ToolCall) -> bool:

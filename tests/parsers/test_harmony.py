@@ -35,13 +35,15 @@ NEXT = "<|start|>assistant"
         (CALL + NEXT + CALL + "<|end|>", (CALLED, CALLED)),
         (CALL + " \n", (CALLED,)),
         (CALL.replace('{"city": "Tokyo"}', "") + "<|call|>", (ToolCall("get_weather", "{}"),)),
-        (CALL.replace("Tokyo", "<|call|><|end|>") + "<|call|>", (ToolCall("get_weather", '{"city": "<|call|><|end|>"}'),)),
+        (CALL.replace("Tokyo", "<|call|><|end|>") + "<|call|>",
+         (ToolCall("get_weather", '{"city": "<|call|><|end|>"}'),)),
         # built-in tools take no JSON
         ("<|channel|>analysis to=python code<|message|>print(1)<|call|>", (ToolCall("python", "print(1)"),)),
         # never closed
         ("<|channel|>analysis<|message|>Never closed", (Reasoning("Never closed"),)),
         ("<|channel|>final<|message|>Never closed", (Text("Never closed"),)),
-        ("<|channel|>analysis<|message|>a<|end|>" + NEXT + "<|channel|>analysis<|message|>b<|end|>", (Reasoning("ab"),)),
+        ("<|channel|>analysis<|message|>a<|end|>" + NEXT + "<|channel|>analysis<|message|>b<|end|>",
+         (Reasoning("ab"),)),
         # no header, or one that is none
         ("Plain text.", (Text("Plain text."),)),
         ("<|message|>hi<|end|>", (Text("hi"),)),
@@ -97,7 +99,7 @@ MESSAGES = st.lists(
 
 
 @given(messages=MESSAGES, sizes=st.lists(st.integers(1, 6), max_size=30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_agrees_with_the_package_on_what_it_renders(package, encoding, messages, sizes):  # P1
     ids = _rendered(package, encoding, messages)
     read = encoding.parse_messages_from_completion_tokens(ids, role=package.Role.ASSISTANT)
