@@ -23,6 +23,7 @@ _ARGUMENT = re.compile(r"\s*([^\W\d]\w*)\s*=(.*)", re.DOTALL)
 _STOP = re.compile(r"[\[\](){}'\"]")
 _IN_STRING = {quote: re.compile(rf"\\|{quote}") for quote in ("'", '"', "'''", '"""')}
 _STRING = re.compile(r"'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"", re.DOTALL)
+_NAMED = re.compile(r"\w\s*\Z")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -89,6 +90,8 @@ def _end(source: Source) -> Reading[int | None]:
                 return None
             at = closed
         elif found in "[({":
+            if found == "(" and len(stack) != 1 and _NAMED.search(source.text, max(0, at - 17), at - 1):
+                return None  # a call inside a value is no literal: it may be a restart
             stack.append(found)
         elif not stack or stack.pop() != _PAIRS[found]:
             return None
