@@ -88,7 +88,7 @@ def incremental(name: str, pieces: Iterable[str]) -> tuple[str, list[tuple[str, 
 
 def measured(name: str, text: str, pieces: list[str], measure: Callable[..., float]) -> tuple[float, float]:
     """Seconds for a whole reply, and for one in pieces; making the parsers and the ids is not counted."""
-    readers = iter([parser(name) for _ in range(40)])
+    readers = iter([parser(name) for _ in range(10)])
     encode = Tokenizer(MARKERS).encode
     steps, before, ids = [], "", list[int]()
     for piece in pieces:
@@ -101,7 +101,7 @@ def measured(name: str, text: str, pieces: list[str], measure: Callable[..., flo
         for step in steps:
             reader.extract_tool_calls_streaming(*step, REQUEST)
 
-    return measure(lambda: next(readers).extract_tool_calls(text, REQUEST), runs=20), measure(read, runs=20)
+    return measure(lambda: next(readers).extract_tool_calls(text, REQUEST), runs=5), measure(read, runs=5)
 
 
 def reasoning(name: str, text: str) -> tuple[str, str]:
