@@ -84,20 +84,36 @@ def reap(main, status):
             status = ended
 
 
+def shared_memory(pid):
+    """The shared memory of Python's multiprocessing that a process has mapped; it outlives whoever is killed."""
+    try:
+        with open(f"/proc/{pid}/maps") as file:
+            paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if "/dev/shm/" in line}
+    except OSError:
+        return set()
+    return {path for path in paths if path.startswith(("/dev/shm/psm_", "/dev/shm/sem.mp-")) and os.path.exists(path)}
+
+
 def kill_all(main, status):
-    """SIGKILL to every descendant, again and again until there is none."""
+    """SIGKILL to every descendant, again and again until there is none; then what they would have freed is freed."""
     until = time.monotonic() + KILLING_S
+    orphaned: set[str] = set()
     while True:
         status, left = reap(main, status)
         if not left or time.monotonic() > until:
-            return status
+            break
         if LINUX:
             for pid in descendants(os.getpid()):
+                orphaned |= shared_memory(pid)
                 send(pid, signal.SIGKILL)
         else:
             with contextlib.suppress(OSError):
                 os.killpg(main, signal.SIGKILL)
         time.sleep(0.01)
+    for path in orphaned:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    return status
 
 
 def keep(pipe, grace, command):

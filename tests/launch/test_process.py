@@ -176,3 +176,17 @@ def test_passed_socket_is_the_commands_alone(tmp_path):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, 1)
     child.wait(1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="shared memory has a place in the file system on Linux")
+def test_shared_memory_of_what_was_killed_is_freed(tmp_path):
+    log = tmp_path / "log"
+    code = "from multiprocessing.shared_memory import SharedMemory as S; import time; m = S(create=True, size=9); "
+    code += "print(m.name, flush=True); import signal; signal.signal(15, signal.SIG_IGN); time.sleep(300)"
+    child = Child.start([PYTHON, "-c", code], log_path=log)
+    name = until(lambda: log.exists() and log.read_text().endswith("\n") and log.read_text().strip())
+    path = Path("/dev/shm") / name
+    assert path.exists()
+    child.stop(0.2)
+    until(lambda: child.poll() is not None)
+    assert not path.exists()
