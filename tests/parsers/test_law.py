@@ -24,8 +24,11 @@ MARKUP = [
     "[TOOL_CALLS", "<|", "<\uff5c", "Grüße", "👩\u200d👩\u200d👧", "\u2028", "x", "0", "true", "null",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(MARKUP), min_size=1, max_size=6).map(lambda parts: "".join(parts) + ".")
+_ENDS = re.compile(r"</arg_value>\s*(</tool_call>|<arg_key>)|</parameter>\s*(</function>|</invoke>|<parameter)")
+"""What ends a value wherever it stands (P4)."""
 VALUES = {
-    "city": TEXTS | st.sampled_from(["", "99797", "true", "null", " a ", "1e309"]),
+    "city": TEXTS.filter(lambda text: not _ENDS.search(text))
+    | st.sampled_from(["", "99797", "true", "null", " a ", "1e309"]),
     "days": st.integers(-(2**70), 2**70),
     "limit": st.floats(allow_nan=False, allow_infinity=False),
     "metric": st.booleans(),
