@@ -20,8 +20,13 @@ from nemo_gym.capture import CallRecord, CaptureStore, ShardWriter
 from nemo_gym.capture.shard import File
 from nemo_gym.exchange.errors import ModelError
 
-KILLS = int(os.environ.get("NG_TEST_KILLS", "10"))
-CUTS = int(os.environ.get("NG_TEST_CUTS", "30"))
+
+def tiers(few: int, many: int, long: int) -> pytest.MarkDecorator:
+    """How often: for a newcomer's run, for continuous integration, at night."""
+    marked = [pytest.param(many, marks=pytest.mark.ci), pytest.param(long, marks=pytest.mark.nightly)]
+    return pytest.mark.parametrize("times", [few, *marked])
+
+
 _ROOT = Path(__file__).parents[2]
 
 
@@ -40,12 +45,13 @@ def _killed_under_load(directory: Path, seed: random.Random, name: str = "policy
     return dict(lines)
 
 
-def test_a_process_killed_under_load_loses_nothing_acknowledged(tmp_path):
+@tiers(2, 200, 1000)
+def test_a_process_killed_under_load_loses_nothing_acknowledged(tmp_path, times):
     seed = random.Random(7)
     acknowledged: dict[str, str] = {}
-    for _ in range(KILLS):
+    for _ in range(times):
         acknowledged |= _killed_under_load(tmp_path, seed)
-    assert len(acknowledged) > KILLS
+    assert len(acknowledged) > times
     store = CaptureStore(tmp_path)
     read = {record.call_id: fingerprint(record) for record in store.calls()}
     assert {call_id: read.get(call_id) for call_id in acknowledged} == acknowledged
@@ -134,9 +140,10 @@ def _lost_to_cuts(tmp_path: Path, seed: random.Random, cuts: int) -> int:
     return lost
 
 
-def test_power_cuts_lose_nothing_acknowledged(tmp_path):
+@tiers(10, 200, 2000)
+def test_power_cuts_lose_nothing_acknowledged(tmp_path, times):
     PowerCut.syncing = True
-    assert _lost_to_cuts(tmp_path, random.Random(3), CUTS) == 0
+    assert _lost_to_cuts(tmp_path, random.Random(3), times) == 0
 
 
 def test_without_the_sync_they_would(tmp_path):
@@ -198,7 +205,7 @@ def test_every_cut_of_a_file_is_readable(tmp_path):
     sizes = asyncio.run(write())
     (path,) = CaptureStore(tmp_path).paths()
     whole = path.read_bytes()
-    for cut in [*range(0, len(whole), 997), *sizes, len(whole) - 1]:
+    for cut in [*range(0, len(whole), 1999), *sizes, len(whole) - 1]:
         path.write_bytes(whole[:cut])
         store = CaptureStore(tmp_path)
         assert list(store.calls()) == made[: sum(cut >= size for size in sizes)]

@@ -8,6 +8,7 @@ import tempfile
 from math import log
 
 import msgspec
+import pytest
 from drawn import records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from nemo_gym.capture import CaptureStore, ShardWriter, from_json, to_json
 from nemo_gym.capture.record import CallRecord
 from nemo_gym.exchange.parts import Message, Text
 
-_SETTINGS = {"max_examples": 25, "deadline": None, "suppress_health_check": list(HealthCheck)}
+_SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
 def write(directory: str, written: list[CallRecord], durability="none", **options) -> None:
@@ -33,8 +34,26 @@ def write(directory: str, written: list[CallRecord], durability="none", **option
 
 
 @given(st.data())
-@settings(**_SETTINGS)
+@settings(max_examples=6, **_SETTINGS)
 def test_any_records_read_back_equal(data):  # C1
+    _read_back_equal(data)
+
+
+@pytest.mark.ci
+@given(st.data())
+@settings(max_examples=150, **_SETTINGS)
+def test_many_records_read_back_equal(data):
+    _read_back_equal(data)
+
+
+@pytest.mark.nightly
+@given(st.data())
+@settings(max_examples=3000, **_SETTINGS)
+def test_very_many_records_read_back_equal(data):
+    _read_back_equal(data)
+
+
+def _read_back_equal(data) -> None:
     written: list[CallRecord] = []
     for _ in range(data.draw(st.integers(1, 4))):
         written.append(data.draw(records(written)))
@@ -55,7 +74,7 @@ def test_any_records_read_back_equal(data):  # C1
 
 
 @given(records())
-@settings(**_SETTINGS)
+@settings(max_examples=10, **_SETTINGS)
 def test_the_json_form_both_ways(drawn):
     text = json.dumps(to_json(drawn), allow_nan=False)
     assert from_json(msgspec.json.decode(text.encode()) if text.isascii() else json.loads(text)) == drawn
