@@ -7,10 +7,12 @@ feeding it in one piece, so both views are one (P1).
 
 from __future__ import annotations
 
+import re
+
 from ..exchange.parts import Reasoning, Text, ToolCall
 from .format import Format
 from .reasoning import Block
-from .scanner import GAP, SPACE, Markers, Reading, markers
+from .scanner import GAP, SPACE, Markers, Reading, markers, pattern
 from .source_stream import SourceStream
 
 
@@ -36,6 +38,8 @@ class OutputStream(SourceStream):
         self._called = False
         self._broken = False
         """What is said is malformed markup."""
+        fixed = [re.escape(marker) for marker, opener in self._openers.items() if format and opener not in format.bare]
+        self._before_call = pattern(f"{GAP}(?:{'|'.join(fixed)})") if fixed else None
         self._begin(self._read(self._markers()))
 
     def _markers(self) -> Markers:
@@ -97,20 +101,14 @@ class OutputStream(SourceStream):
             source.tail = "\n"
             self._inside, self._blocked, self._begun = False, True, False
             return
-        if not self._called and self._format is not None and self._openers:
+        if not self._called and self._before_call is not None:
             source.held = True
-            stray = yield from source.match(self._format.pattern(GAP + self._before_call()), end)
+            stray = yield from source.match(self._before_call, end)
             source.held = False
             if stray is not None:
                 source.take(end)
                 return
         self._say(end)
-
-    def _before_call(self) -> str:
-        assert self._format is not None
-        return (
-            "(?:" + "|".join(f"«{opener}»" for opener in self._format.opening if opener not in self._format.bare) + ")"
-        )
 
     def _say(self, end: int) -> None:
         """The text up to `end` is said; after the first call only where the format keeps it."""

@@ -73,6 +73,6 @@ def test_time_is_linear_in_the_length(name, unit):  # P8
     reasoning = "harmony" if name == "harmony" else "qwen3"
     parser = output_parser(name, reasoning, TOOLS)
     for prefix in {"", PREFIXES.get(name, "")}:
-        short, long = (prefix + unit * (size // len(unit)) for size in (4_000, 32_000))
+        short, long = (prefix + unit * (size // len(unit)) for size in (2_000, 16_000))
         fewer = min(_seconds(parser, short) for _ in range(2))
         assert _seconds(parser, long) < 8 * 3 * fewer + 0.05  # eight times as long; quadratic takes 64 times as long

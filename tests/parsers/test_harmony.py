@@ -99,7 +99,7 @@ MESSAGES = st.lists(
 
 
 @given(messages=MESSAGES, sizes=st.lists(st.integers(1, 6), max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_agrees_with_the_package_on_what_it_renders(package, encoding, messages, sizes):  # P1
     ids = _rendered(package, encoding, messages)
     read = encoding.parse_messages_from_completion_tokens(ids, role=package.Role.ASSISTANT)

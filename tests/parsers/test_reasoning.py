@@ -100,6 +100,12 @@ def test_calls_and_tags_inside_reasoning(text, parts):  # P1 P7
     check(parser, written(text), everywhere(written(text)))
 
 
+@pytest.mark.parametrize("name", [None, "hermes", "pythonic", "llama3_json", "glm47"])
+def test_a_closing_tag_amid_the_text_is_text(name):  # P7
+    assert parse("so </think> on", tool_calls=name) == (Text("so </think> on"),)
+    assert parse("so </think>", tool_calls=name) == (Text("so </think>"),)
+
+
 @pytest.mark.parametrize("writer", [writer for writer in WRITERS if writer != "harmony"])
 def test_a_call_inside_of_reasoning_ends_it_and_its_arguments_may_quote_the_tags(writer):  # P7
     call = ("get_weather", {"city": "</think> <think>"})
