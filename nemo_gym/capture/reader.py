@@ -1,12 +1,14 @@
-"""Shards as they are read: every whole batch of a file, torn or still being written, mapped and not copied.
+"""Shards as they are read: every whole batch of a file, torn or still being written.
 
-Contents and parents are found through indexes that are made when first needed, so a scan of a few columns
-touches those columns only.
+An open shard is a stream; a sealed one is a file of large, compressed batches, of which only the columns asked for
+are unpacked. Where contents, parents and rollouts lie is found in the sidecar of a sealed shard, or by reading the
+shard once. Only a few unpacked batches are held at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -17,9 +19,13 @@ import pyarrow.compute as pc
 from .columns import to_rows
 from .contents import digest
 from .decoding import Decoder
+from .index import INDEXED, Places, call_key, made_of, mapped, rollout_key
 from .record import CallRecord
 from .schema import VERSION, Row, row_digest
-from .shard import END_OF_STREAM
+from .shard import END_OF_STREAM, MAGIC
+
+_HELD = 8
+"""Unpacked batches of a sealed shard that are held."""
 
 
 class ShardReader:
@@ -31,14 +37,24 @@ class ShardReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.size = path.stat().st_size
-        self.batches: list[pa.RecordBatch] = []
-        self.ends: list[int] = []
-        """Where the head and each batch end in the file."""
+        self.size = 0
         self.torn = 0
         """Bytes after the last whole batch."""
-        if self.size:
-            self._read()
+        self.count = 0
+        """Of batches."""
+        self._stream: list[pa.RecordBatch] = []
+        self._file: _File | None = None
+        self._ends: list[int] = []
+        self._schema: pa.Schema | None = None
+        with path.open("rb") as file:
+            self._head = len(MAGIC) if file.read(len(MAGIC)) == MAGIC else 0
+        if self._head:
+            self._file = _opened(path)
+        if self._file is not None:
+            self.size = path.stat().st_size
+            self.count = self._file.count
+        else:
+            self.refresh()
         self.decoder = Decoder(self.row_of, self.content)
 
     @property
@@ -48,33 +64,57 @@ class ShardReader:
 
     @property
     def sealed(self) -> bool:
-        return bool(self.batches) and self.batches[-1].column("kind")[-1].as_py() == "end"
+        if self._file is not None:
+            return True
+        return bool(self._stream) and self._stream[-1].column("kind")[-1].as_py() == "end"
 
-    def _read(self) -> None:
-        with pa.memory_map(str(self.path)) as source:
-            schema: pa.Schema | None = None
+    # ---- the stream
+
+    def refresh(self) -> None:
+        """Reads what an open shard has got since."""
+        self.size = self.path.stat().st_size
+        if self.size == 0:
+            return
+        self.__dict__.pop("places", None)
+        known = len(self._stream)
+        with self._source() as source:
+            source.seek(self._ends[-1] if self._ends else self._head)
             try:
                 while True:
                     message = pa.ipc.read_message(source)
-                    if schema is None:
-                        schema = _checked(pa.ipc.read_schema(message), self.path)
+                    if self._schema is None:
+                        self._schema = _checked(pa.ipc.read_schema(message), self.path)
                     else:
-                        self.batches.append(pa.ipc.read_record_batch(message, schema))
-                    self.ends.append(source.tell())
+                        self._stream.append(pa.ipc.read_record_batch(message, self._schema))
+                    self._ends.append(source.tell())
             except (EOFError, OSError, pa.ArrowInvalid):
                 pass  # the end, or a tear
-            if not self.sealed:
-                self._drop_unsound()
-            whole = self.ends[-1] if self.ends else 0
+            if not self.sealed and len(self._stream) > known and not _sound(self._stream[-1]):
+                self._stream.pop()  # after a power cut the last batch may have its length and not its bytes
+                self._ends.pop()
+            self.count = len(self._stream)
+            whole = self._ends[-1] if self._ends else 0
             source.seek(whole)
             closed = self.sealed and source.read(len(END_OF_STREAM) + 1) == END_OF_STREAM
             self.torn = 0 if closed else self.size - whole
 
-    def _drop_unsound(self) -> None:
-        """After a power cut the last batch may have its length and not its bytes."""
-        if self.batches and not _sound(self.batches[-1]):
-            self.batches.pop()
-            self.ends.pop()
+    def _source(self) -> pa.NativeFile:
+        """Mapped only when it is closed: a writer may cut what it could not write, and a map does not survive that."""
+        with self.path.open("rb") as file:
+            file.seek(max(self.size - len(END_OF_STREAM), 0))
+            closed = file.read() == END_OF_STREAM
+        return pa.memory_map(str(self.path)) if closed else pa.OSFile(str(self.path), "rb")
+
+    @property
+    def ends(self) -> list[int]:
+        """Where the head and each batch end in the file."""
+        if self._file is not None and not self._ends:
+            with pa.memory_map(str(self.path)) as source:
+                source.seek(self._head)
+                for _ in range(self.count + 1):
+                    pa.ipc.read_message(source)
+                    self._ends.append(source.tell())
+        return self._ends
 
     def chains(self) -> Iterator[bytes]:
         """What each batch's `chain` has to be."""
@@ -86,22 +126,36 @@ class ShardReader:
                 start = end
                 yield chain.digest()
 
+    # ---- batches
+
+    def batch(self, number: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """With these columns at least."""
+        return self._stream[number] if self._file is None else self._file.batch(number, columns)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        return (self.batch(number, columns) for number in range(self.count))
+
     # ---- rows
 
-    def rows(self, kind: str, rollout_id: str | None = None) -> Iterator[Row]:
-        """Rows of one kind, of one rollout or of all."""
-        for batch in self.batches:
-            numbers = self._numbers(batch, kind, rollout_id)
+    def rows(self, kind: str, rollout_id: str | None = None, columns: Sequence[str] | None = None) -> Iterator[Row]:
+        """Rows of one kind, of one rollout or of all; of the given columns at least."""
+        if columns is not None:
+            columns = (*columns, *(name for name in ("kind", "rollout_id") if name not in columns))
+        for number, wanted in self.of_rollout(rollout_id):
+            batch = self.batch(number, columns)
+            numbers = _numbers(batch, kind, rollout_id, wanted)
             if numbers:
                 yield from to_rows(batch, numbers)
 
-    @staticmethod
-    def _numbers(batch: pa.RecordBatch, kind: str, rollout_id: str | None) -> list[int]:
-        wanted = pc.equal(batch.column("kind"), kind)
-        if rollout_id is not None:
-            wanted = pc.and_(wanted, pc.fill_null(pc.equal(batch.column("rollout_id"), rollout_id), False))
-        numbers: list[int] = pc.indices_nonzero(wanted).to_pylist()
-        return numbers
+    def of_rollout(self, rollout_id: str | None) -> Iterator[tuple[int, list[int] | None]]:
+        """The batches in which rows of a rollout may lie, and which rows, where an index says so; all for None."""
+        if rollout_id is None or self._sidecar is None:
+            yield from ((number, None) for number in range(self.count))
+            return
+        found: dict[int, list[int]] = {}
+        for number, row in self._sidecar.find(rollout_key(rollout_id)):
+            found.setdefault(number, []).append(row)
+        yield from sorted((number, sorted(rows)) for number, rows in found.items() if number < self.count)
 
     def records(self, rollout_id: str | None = None) -> Iterator[CallRecord]:
         for row in self.rows("call", rollout_id):
@@ -109,38 +163,88 @@ class ShardReader:
 
     def row_of(self, call_id: str) -> Row | None:
         """The row of a call, None if this shard has none."""
-        place = self._places.get(call_id)
-        return None if place is None else to_rows(self.batches[place[0]], [place[1]])[0]
+        for number, position in self.places.find(call_key(call_id)):
+            row = to_rows(self.batch(number), [position])[0]
+            if row.get("call_id") == call_id:
+                return row
+        return None
 
     def content(self, key: bytes) -> bytes:
         """A content's body by its digest; raises KeyError."""
-        number, position = self._contents[key]
-        contents = self.batches[number].column("new_contents").values
-        body: bytes = contents.field("body")[position].as_py()
-        return body
+        for number, position in self.places.find(key):
+            contents = self.batch(number, ("new_contents",)).column("new_contents").values
+            body: bytes = contents.field("body")[position].as_py()
+            return body
+        raise KeyError(f"content {key.hex()}")
 
     def holds(self, key: bytes) -> bool:
-        return key in self._contents
+        return bool(self.places.find(key))
 
     @cached_property
-    def _places(self) -> dict[str, tuple[int, int]]:
-        places = {}
-        for number, batch in enumerate(self.batches):
-            kinds = batch.column("kind").to_pylist()
-            for position, call_id in enumerate(batch.column("call_id").to_pylist()):
-                if kinds[position] == "call":
-                    places[call_id] = (number, position)
-        return places
+    def _sidecar(self) -> Places | None:
+        return mapped(self.path, self.size) if self._file is not None else None
 
     @cached_property
-    def _contents(self) -> dict[bytes, tuple[int, int]]:
-        contents = {}
-        for number, batch in enumerate(self.batches):
-            column = batch.column("new_contents")
-            if column.null_count < len(column):
-                for position, key in enumerate(column.values.field("digest").to_pylist()):
-                    contents[key] = (number, position)
-        return contents
+    def places(self) -> Places:
+        return self._sidecar or made_of(self.batches(INDEXED))
+
+
+class _File:
+    """A sealed shard."""
+
+    def __init__(self, path: Path) -> None:
+        self._source = pa.memory_map(str(path))
+        everything = pa.ipc.open_file(self._source)
+        self.schema: pa.Schema = everything.schema
+        self.count: int = everything.num_record_batches
+        self._readers: dict[tuple[str, ...] | None, pa.RecordBatchFileReader] = {None: everything}
+        self._held: OrderedDict[tuple[int, tuple[str, ...] | None], pa.RecordBatch] = OrderedDict()
+
+    def batch(self, number: int, columns: Sequence[str] | None) -> pa.RecordBatch:
+        key = (number, None if columns is None else tuple(sorted(set(columns))))
+        batch = self._held.get((number, None))
+        if batch is None:
+            batch = self._held.get(key)
+        if batch is None:
+            batch = self._held[key] = self._reader(key[1]).get_batch(number)
+            if len(self._held) > _HELD:
+                self._held.popitem(last=False)
+        return batch
+
+    def _reader(self, columns: tuple[str, ...] | None) -> pa.RecordBatchFileReader:
+        reader = self._readers.get(columns)
+        if reader is None:
+            fields = [self.schema.get_field_index(name) for name in columns or ()]
+            options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+            reader = self._readers[columns] = pa.ipc.open_file(self._source, options=options)
+        return reader
+
+
+def _opened(path: Path) -> _File | None:
+    """None when its footer is not there: then it is read as a stream, up to the tear."""
+    try:
+        file = _File(path)
+    except pa.ArrowInvalid:
+        return None
+    _checked(file.schema, path)
+    return file
+
+
+def _numbers(batch: pa.RecordBatch, kind: str, rollout_id: str | None, among: list[int] | None) -> list[int]:
+    if among is not None:
+        places = pa.array(among, type=pa.int64())
+        found = zip(
+            among,
+            batch.column("kind").take(places).to_pylist(),
+            batch.column("rollout_id").take(places).to_pylist(),
+            strict=True,
+        )
+        return [number for number, its_kind, its_rollout in found if its_kind == kind and its_rollout == rollout_id]
+    wanted = pc.equal(batch.column("kind"), kind)
+    if rollout_id is not None:
+        wanted = pc.and_(wanted, pc.fill_null(pc.equal(batch.column("rollout_id"), rollout_id), False))
+    numbers: list[int] = pc.indices_nonzero(wanted).to_pylist()
+    return numbers
 
 
 def _checked(schema: pa.Schema, path: Path) -> pa.Schema:

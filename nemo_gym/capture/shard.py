@@ -8,6 +8,7 @@ was not closed: its writer lives, or died.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from hashlib import blake2b
 from pathlib import Path
@@ -19,6 +20,10 @@ from .columns import to_batch
 from .schema import SCHEMA, VERSION, Row, row_digest
 
 SUFFIX = ".arrows"
+"""Of a shard that is written, a stream."""
+SEALED = ".arrow"
+"""Of a sealed one, a file."""
+MAGIC = b"ARROW1\0\0"
 Durability = Literal["fsync", "flush", "none"]
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -28,6 +33,8 @@ class File:
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with contextlib.suppress(OSError):  # where there are no locks, only `repair` misses it
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # says that its writer lives
 
     def write(self, data: bytes | pa.Buffer) -> None:
         rest = memoryview(data)
@@ -60,7 +67,7 @@ class Shard:
             self._write(SCHEMA.serialize())
             self._sync()
             if durability == "fsync":
-                _sync_directory(path.parent)
+                sync_directory(path.parent)
         except BaseException:
             self._file.close()
             path.unlink(missing_ok=True)
@@ -71,12 +78,13 @@ class Shard:
         """Over all that is written so far."""
         return self._chain.digest()
 
-    def append(self, batch: pa.Buffer) -> None:
+    def append(self, batch: pa.Buffer, *, sync: bool = True) -> None:
         """Returns when the batch is as durable as asked for. Raises OSError, and then the shard takes no more."""
         whole = self.size
         try:
             self._write(batch)
-            self._sync()
+            if sync:
+                self._sync()
         except BaseException:
             with contextlib.suppress(OSError):
                 self._file.cut(whole)  # nobody will be told that this is recorded, so it is not
@@ -117,7 +125,7 @@ def serialised(rows: list[Row], chain: bytes) -> pa.Buffer:
     return to_batch(rows).serialize()
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -7,6 +7,8 @@ operating system caches.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -17,10 +19,14 @@ import pyarrow as pa
 from .reader import ShardReader
 from .record import CallRecord, Receipt, Seal
 from .schema import Row
-from .shard import SUFFIX
+from .shard import SEALED, SUFFIX
 
 if TYPE_CHECKING:
     from .verify import Report
+
+log = logging.getLogger("nemo_gym.capture")
+_BEGAN = ("rollout_id", "received_at", "at")
+_SEAL = ("server", "at", "sealed_calls", "digest", "incomplete")
 
 
 class CaptureStore:
@@ -30,20 +36,38 @@ class CaptureStore:
         self.directory = Path(directory)
         if not self.directory.is_dir():
             raise FileNotFoundError(f"no such directory: {self.directory}")
+        self._skipped: set[Path] = set()
 
     def paths(self) -> list[Path]:
-        return sorted(self.directory.rglob(f"*{SUFFIX}"))
+        """The shards, in the order in which each process wrote them."""
+        sealed = set(self.directory.rglob(f"*{SEALED}"))
+        streams = [one for one in self.directory.rglob(f"*{SUFFIX}") if one.with_suffix(SEALED) not in sealed]
+        return sorted([*sealed, *streams], key=_order)
 
     def shards(self) -> Iterator[ShardReader]:
+        """What is no shard is named in a warning and left out; `verify` counts it as a problem."""
         for path in self.paths():
-            yield ShardReader(path)
+            shard = self._shard(path)
+            if shard is not None:
+                yield shard
+
+    def _shard(self, path: Path) -> ShardReader | None:
+        try:
+            return opened(path)
+        except FileNotFoundError:
+            return None  # pruned since it was listed
+        except (ValueError, OSError) as error:
+            if path not in self._skipped:
+                self._skipped.add(path)
+                log.warning("captures: skipped %s", error)
+            return None
 
     def rollouts(self) -> list[str]:
         """The ids of all rollouts that have a call or a seal, in the order in which they began."""
         began: dict[str, float] = {}
         for shard in self.shards():
-            for batch in shard.batches:
-                columns = [batch.column(name).to_pylist() for name in ("rollout_id", "received_at", "at")]
+            for batch in shard.batches(_BEGAN):
+                columns = [batch.column(name).to_pylist() for name in _BEGAN]
                 for rollout_id, received, at in zip(*columns, strict=True):
                     if rollout_id is not None:
                         time = received if received is not None else at
@@ -61,7 +85,7 @@ class CaptureStore:
 
     def seals(self, rollout_id: str | None = None) -> list[tuple[str, Seal]]:
         """(server, its latest seal) for each rollout and server that has one."""
-        rows = ((row["server"], row) for shard in self.shards() for row in shard.rows("seal", rollout_id))
+        rows = ((row["server"], row) for shard in self.shards() for row in shard.rows("seal", rollout_id, _SEAL))
         return [(server, seal) for (server, _), seal in latest_seals(rows).items()]
 
     def receipts(self) -> dict[str, Receipt]:
@@ -69,7 +93,7 @@ class CaptureStore:
         return {
             row["call_id"]: Receipt(row["call_id"], row["delivered"], row["at"])
             for shard in self.shards()
-            for row in shard.rows("receipt")
+            for row in shard.rows("receipt", columns=("call_id", "delivered", "at"))
         }
 
     def table(self, columns: Sequence[str] | None = None, rollout_id: str | None = None) -> pa.Table:
@@ -83,6 +107,19 @@ class CaptureStore:
         from .verify import verify
 
         return verify(self)
+
+
+def opened(path: Path) -> ShardReader:
+    """The shard, sealed since it was listed or not. Raises as ShardReader does."""
+    try:
+        return ShardReader(path)
+    except FileNotFoundError:
+        return ShardReader(path.with_suffix(SEALED))
+
+
+def _order(path: Path) -> tuple[str, str, int]:
+    number = re.fullmatch(r"(.*)-(\d+)", path.stem)
+    return (str(path.parent), *((number[1], int(number[2])) if number else (path.stem, 0)))
 
 
 def latest_seals(rows: Iterable[tuple[str, Row]]) -> dict[tuple[str, str], Seal]:

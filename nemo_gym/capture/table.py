@@ -104,7 +104,9 @@ def _pieces(
     if with_ids and "call_id" not in names:
         names = [*names, "call_id"]
     joined = [name for name in names if name in JOINED]
-    for batch in shard.batches:
+    needed = None if joined else ("kind", "rollout_id", *names)
+    for number, _ in shard.of_rollout(rollout_id):
+        batch = shard.batch(number, needed)
         mask = pc.equal(batch.column("kind"), "call")
         if rollout_id is not None:
             mask = pc.and_(mask, pc.fill_null(pc.equal(batch.column("rollout_id"), rollout_id), False))

@@ -16,7 +16,8 @@ from .contents import references
 from .reader import ShardReader, unsound
 from .rollouts import rollout_digest
 from .schema import Row
-from .store import CaptureStore, latest_seals
+from .shard import SEALED
+from .store import CaptureStore, latest_seals, opened
 
 
 class Torn(Struct, frozen=True):
@@ -55,7 +56,7 @@ def verify(store: CaptureStore) -> Report:
     seals: list[tuple[str, Row]] = []
     for path in store.paths():
         try:
-            shard = ShardReader(path)
+            shard = opened(path)
         except (ValueError, OSError) as error:
             report.problems.append(str(error))
             continue
@@ -64,8 +65,13 @@ def verify(store: CaptureStore) -> Report:
             report.open.append(str(path))
         if shard.torn:
             report.torn.append(Torn(str(path), shard.torn))
-        _check_shard(shard, report, calls, seen)
-        seals.extend((shard.writer, row) for row in shard.rows("seal"))
+            if path.suffix == SEALED:
+                report.problems.append(f"{path}: the end of a sealed shard is missing")
+        try:
+            _check_shard(shard, report, calls, seen)
+            seals.extend((shard.writer, row) for row in shard.rows("seal"))
+        except (OSError, MemoryError, ValueError, KeyError, IndexError) as error:  # Arrow's own errors are among these
+            report.problems.append(f"{path}: cannot be unpacked: {error}")
     report.calls = len(seen)
     report.rollouts = len({rollout_id for _, rollout_id in calls})
     _check_seals(seals, report, calls)
@@ -74,7 +80,8 @@ def verify(store: CaptureStore) -> Report:
 
 def _check_shard(shard: ShardReader, report: Report, calls: _Calls, seen: set[str]) -> None:
     name = str(shard.path)
-    for number, (batch, chain) in enumerate(zip(shard.batches, shard.chains(), strict=True)):
+    for number, (batch, chain) in enumerate(zip(shard.batches(), shard.chains(), strict=True)):
+        batch.validate(full=True)  # what was changed may point anywhere
         if batch.column("chain")[0].as_py() != chain:
             report.problems.append(f"{name}: something before batch {number} was changed, added or taken out")
         report.problems.extend(f"{name}: {one} was changed" for one in unsound(batch))

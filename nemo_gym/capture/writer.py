@@ -27,6 +27,7 @@ from .record import CallRecord, Receipt, Seal
 from .redact import Redactor
 from .rollouts import Rollouts, rollout_digest
 from .schema import VERSION, Row, row_digest
+from .sealing import Sealer
 from .shard import SUFFIX, Durability, File, Shard, serialised
 
 log = logging.getLogger("nemo_gym.capture")
@@ -34,6 +35,10 @@ log = logging.getLogger("nemo_gym.capture")
 _WAIT_S = 60.0
 """A disk that takes longer to sync has failed, as far as a call is concerned."""
 _RETRY_S = 1.0
+_SEAL_S = 3.0
+"""So long a closing server waits for its last shard to be packed; it is whole as it is."""
+_RECEIPT_S = 1.0
+"""So long a receipt waits for a call to go with."""
 _RECEIPTS = 256
 """So many receipts make a batch of their own; fewer wait for the next call's."""
 _PENDING = 4096
@@ -51,6 +56,7 @@ class _Job(Struct, eq=False):
     items: list[_Item]
     seal: bool = False
     """Seal the shard afterwards."""
+    sync: bool = True
 
 
 class ShardWriter:
@@ -107,6 +113,8 @@ class ShardWriter:
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watchdog: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._sealer = Sealer()
         self._rollouts = Rollouts(max_rollouts, max_records)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="capture-writer", daemon=True)
@@ -147,12 +155,19 @@ class ShardWriter:
         await self._written(_Item(record, asyncio.get_running_loop().create_future()))
 
     def receipt(self, receipt: Receipt) -> None:
-        """Goes with the next call's batch, with the rollout's seal or at the close."""
+        """Goes with the next call's batch, or alone and unsynced after a short while."""
         if self._closed:
             return
         self._pending.append(_Item(receipt))
         self._receipts += 1
         if self._receipts >= _RECEIPTS:
+            self._schedule()
+        elif self._later is None and self._loop is not None:
+            self._later = self._loop.call_later(_RECEIPT_S, self._receipts_are_due)
+
+    def _receipts_are_due(self) -> None:
+        self._later = None
+        if self._pending and not self._closed:
             self._schedule()
 
     async def seal(self, rollout_id: str, incomplete: str | None = None) -> Seal:
@@ -178,6 +193,8 @@ class ShardWriter:
         if self._closed:
             return
         self._closed = True
+        if self._later is not None:
+            self._later.cancel()
         self._jobs.put(None)
         self._thread.join(_WAIT_S)
         if self._thread.is_alive():
@@ -190,6 +207,7 @@ class ShardWriter:
                 self._after(job, self._write(job))
         if self._shard is not None:
             self._write(_Job(self._shard, None, [], seal=True))
+        self._sealer.close(_SEAL_S)
 
     # ---- on the loop
 
@@ -266,7 +284,8 @@ class ShardWriter:
                 self._pending, self._alone = good + self._pending, len(good)
             return None
         full = shard.size + data.size >= self._max_shard_bytes
-        job = _Job(shard, data, good, seal=full or time.monotonic() - self._opened >= self._max_shard_age_s)
+        sync = any(not isinstance(item.value, Receipt) for item in good)
+        job = _Job(shard, data, good, sync=sync, seal=full or time.monotonic() - self._opened >= self._max_shard_age_s)
         if job.seal:
             self._shard = None
         return job
@@ -397,7 +416,7 @@ class ShardWriter:
         """Why the batch is not durable, or None."""
         try:
             if job.data is not None:
-                job.shard.append(job.data)
+                job.shard.append(job.data, sync=job.sync)
         except Exception as error:
             with contextlib.suppress(OSError):
                 job.shard.leave()
@@ -405,6 +424,8 @@ class ShardWriter:
         if job.seal:
             try:
                 job.shard.seal()
+                if job.shard.batches:
+                    self._sealer.put(job.shard.path)
             except OSError as error:  # its batches are durable all the same
                 log.warning("captures: %s could not be sealed: %s", job.shard.path.name, error.strerror)
         return None

@@ -141,12 +141,12 @@ def _lost_to_cuts(tmp_path: Path, seed: random.Random, cuts: int) -> int:
 
 
 @tiers(10, 200, 2000)
-def test_power_cuts_lose_nothing_acknowledged(tmp_path, times):
+def test_power_cuts_lose_nothing_acknowledged(tmp_path, times, no_sealer):
     PowerCut.syncing = True
     assert _lost_to_cuts(tmp_path, random.Random(3), times) == 0
 
 
-def test_without_the_sync_they_would(tmp_path):
+def test_without_the_sync_they_would(tmp_path, no_sealer):
     PowerCut.syncing = False
     assert _lost_to_cuts(tmp_path, random.Random(3), 5) > 0
 
@@ -190,7 +190,7 @@ def test_any_tail_is_read_up_to_the_tear(tmp_path, tail):
     asyncio.run(write())
 
 
-def test_every_cut_of_a_file_is_readable(tmp_path):
+def test_every_cut_of_a_file_is_readable(tmp_path, no_sealer):
     made = conversation(3, words=10, ids=10)
 
     async def write() -> list[int]:

@@ -111,7 +111,7 @@ def test_a_changed_request_is_kept_beside_the_received_one(tmp_path):
     assert json.loads(table.to_pylist()[0]["sent_contents"][0])["role"] == "system"
 
 
-def test_what_is_known_is_written_once(tmp_path):  # C5
+def test_what_is_known_is_written_once(tmp_path, no_sealer):  # C5
     def size(turns: int) -> int:
         made = conversation(turns, words=500, ids=500)
         folder = tmp_path / str(turns)
