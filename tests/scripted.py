@@ -29,7 +29,7 @@ class Answer(Struct):
     """What one request gets.
 
     `delay`: seconds before the first byte. `cut`: close the connection after so many bytes of the body.
-    `hang`: never answer.
+    `hang`: never answer. `chunks`: the body in pieces, each after so many seconds, as an event stream.
     """
 
     body: Any = None
@@ -38,6 +38,7 @@ class Answer(Struct):
     delay: float = 0.0
     cut: int | None = None
     hang: bool = False
+    chunks: list[tuple[float, bytes]] | None = None
 
     def data(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else msgspec.json.encode(self.body)
@@ -56,6 +57,24 @@ def chat_reply(content: str | None = "Hello!", **changes: Any) -> dict[str, Any]
         "choices": [choice],
         "usage": {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14},
     } | changes
+
+
+def chat_chunks(*deltas: dict[str, Any], delay: float = 0.0, finish: str | None = "stop") -> list[tuple[float, bytes]]:
+    """A Chat Completions stream, one delta a piece; without `finish` it just stops."""
+
+    def event(body: dict[str, Any]) -> bytes:
+        head = {"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 1_700_000_000}
+        return b"data: " + msgspec.json.encode({**head, "model": "scripted-model", **body}) + b"\n\n"
+
+    pieces = [
+        (delay if place else 0.0, event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}))
+        for place, delta in enumerate(deltas)
+    ]
+    if finish is not None:
+        usage = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
+        pieces.append((delay, event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})))
+        pieces.append((0.0, event({"choices": [], "usage": usage}) + b"data: [DONE]\n\n"))
+    return pieces
 
 
 def tool_call(name: str, arguments: str, call_id: str = "call_1") -> dict[str, Any]:
@@ -114,12 +133,29 @@ class ScriptedBackend:
                 return False
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
+        if answer.chunks is not None:
+            return await self._stream(answer, reader, writer)
         data = answer.data()
         headers = {"content-type": "application/json", "content-length": str(len(data))} | dict(answer.headers)
         lines = [f"HTTP/1.1 {answer.status} X", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
         writer.write("\r\n".join(lines).encode("latin-1") + data[: answer.cut])
         await writer.drain()
         return answer.cut is None
+
+    async def _stream(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Ends by closing the connection; cut or not is a matter of what the chunks hold."""
+        assert answer.chunks is not None
+        writer.write(b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        gone = asyncio.ensure_future(reader.read(1))
+        for delay, data in answer.chunks:
+            done, _ = await asyncio.wait({gone}, timeout=delay)
+            if done:
+                self.hung_up += 1
+                return False
+            writer.write(data)
+            await writer.drain()
+        gone.cancel()
+        return False
 
 
 @contextlib.asynccontextmanager

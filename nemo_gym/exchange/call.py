@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from .ids import uuid7
 from .increments import Increment
+from .reply import ModelReply
 from .request import ModelRequest
 
 
@@ -59,7 +60,14 @@ class Call:
         """`processed`: of the distribution sampled from; `raw`: before temperature and truncation."""
         self.raw: bytes | None = None
         """The backend's last answer as received; recorded when `capture.raw` says so."""
-        self._relay = relay
+        self.begun: ModelReply | None = None
+        """What a backend that streams has said of its reply so far: id, model, date; no choices."""
+        self.relay = relay
+
+    @property
+    def relayed(self) -> bool:
+        """Whether a backend that can stream should."""
+        return self.relay is not None
 
     def emit(self, increment: Increment) -> None:
         """Called by a backend as output comes: relays it if the client streams, dates the first token,
@@ -67,5 +75,5 @@ class Call:
         if self.first_token is None:
             self.first_token = time.time()
         self.increments.append(increment)
-        if self._relay is not None:
-            self._relay(increment)
+        if self.relay is not None:
+            self.relay(increment)

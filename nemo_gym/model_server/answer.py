@@ -3,6 +3,8 @@
     read the request, find what it continues, adapt, generate, bind the tools,
     commit the record, write
 
+A repeat of a call that nobody received is answered with what that call was (see reuse.py).
+
 Whatever happens, the call gets exactly one record, and it is durable before anything
 of the answer leaves (A8, C1).
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -28,12 +31,14 @@ from ..exchange.request import ModelRequest
 from ..exchange.tools import Toolbox
 from .adapt import adapt
 from .delivery import ClientGone, Delivery
+from .reuse import Sample
 
 if TYPE_CHECKING:
     from .app import ModelApp
 
 log = logging.getLogger("nemo_gym.model_server")
 
+OVERFLOW = "context_length_exceeded"
 _PREFIX = {"chat": "chatcmpl-", "responses": "resp_", "messages": "msg_"}
 
 
@@ -53,20 +58,27 @@ class Answer:
         self.call: Call | None = None
         self.parent: str | None = None
         self.relation = "first"
+        self.earlier: Sample | None = None
+        """What this call repeats (A16)."""
+        self._asked: tuple[str, Mapping[str, Any]] | None = None
+        self._generating: asyncio.Future[ModelReply] | None = None
 
     async def run(self) -> None:
         """Answers; raises nothing but cancellation."""
         try:
             reply = await self._reply()
         except ClientGone:
-            await self._hung_up()
-        except ModelError as error:
-            await self._failed(error)
+            await self._left()
+        except asyncio.CancelledError:
+            await self._interrupted()
+            raise
         except Exception as error:
-            log.exception("call failed", extra={"call_id": self.call.id if self.call else None})
-            await self._failed(ModelError(500, "internal", f"internal error ({type(error).__name__})"))
+            await self._failed(self._as_failure(error))
         else:
             await self._answered(reply)
+        finally:
+            self._no_longer_asked()
+            await self._stop_generating()
 
     async def reject(self, error: ModelError) -> None:
         """Refuses the call before it was read: limits, a missing key, a bad rollout id."""
@@ -74,19 +86,34 @@ class Answer:
 
     async def _reply(self) -> ModelReply:
         request = self._read()
+        assert request.origin is not None
+        self.earlier = await self.app.reuse.take(self.rollout_id, self.dialect.name, request.origin.body)
+        if self.rollout_id is not None:
+            self._asked = (self.dialect.name, request.origin.body)
+            self.app.reuse.enter(self.rollout_id, self._asked)
+        if self.earlier is not None:
+            return await self._again(self.earlier, request)
         self.parent, self.relation, prior = self._continues(request)
-        self.call = Call(request, rollout_id=self.rollout_id, prior=prior)
-        self.call.received = self.received
         config = self.app.server.config
+        relay = self.streamed and config.stream == "relay"
+        self.call = Call(request, rollout_id=self.rollout_id, prior=prior, relay=self.delivery.wake if relay else None)
+        self.call.received = self.received
         self.sent = adapt(request, config.sampling_overrides, developer_as_system=self.app.server.developer_as_system)
-        generating = asyncio.ensure_future(self._generate(self.sent, self.call))
-        try:
-            reply = await self.delivery.wait(generating, self._opening)
-        finally:
-            if not generating.done():
-                generating.cancel()
-                await asyncio.gather(generating, return_exceptions=True)
-        return self._bound(reply, request)
+        self._generating = asyncio.ensure_future(self._generate(self.sent, self.call))
+        increments = self.call.increments if relay else ()
+        return self._bound(await self.delivery.wait(self._generating, self._opening, increments), request)
+
+    async def _again(self, earlier: Sample, request: ModelRequest) -> ModelReply:
+        """A16: what the same bytes asked for before, from its record, or from where it is being made."""
+        self.parent, self.relation = earlier.call.id, "repeat"
+        self.call = Call(request, rollout_id=self.rollout_id)
+        self.call.received = self.received
+        if self.streamed and earlier.call.relayed:
+            earlier.call.relay = self.delivery.wake
+            return self._bound(
+                await self.delivery.wait(earlier.outcome, self._opening, earlier.call.increments), request
+            )
+        return self._bound(await self.delivery.wait(earlier.outcome, self._opening), request)
 
     def _read(self) -> ModelRequest:
         data = read_json(self.body, status=422 if self.dialect.name == "chat" else 400)
@@ -115,7 +142,17 @@ class Answer:
         """A stream that must be opened before the reply is known (A7); None when not streamed."""
         if not self.streamed:
             return None
-        head = Head(self._own_id(), self.app.server.config.served_name, int(self.received))
+        assert self.call is not None
+        begun = (self.call if self.earlier is None else self.earlier.call).begun
+        name = self.app.server.config.served_name
+        if begun is None:
+            head = Head(self._own_id(), name, int(self.received))
+        elif begun.origin is not None and begun.origin.dialect == self.dialect.name:
+            head = Head(
+                begun.id or self._own_id(), begun.model or name, begun.created or int(self.received), begun.origin
+            )
+        else:
+            head = Head(self._own_id(), begun.model or name, begun.created or int(self.received))
         return head, self.dialect.stream_writer(self.request, head)
 
     def _own_id(self) -> str:
@@ -129,50 +166,150 @@ class Answer:
             reply = replace(reply, choices=tuple(_bind(choice, toolbox) for choice in reply.choices))
         head = self.delivery.head
         if head is not None:
-            return replace(reply, id=head.id, model=head.model, created=head.created, origin=None)
+            origin = None if head.origin is None else reply.origin
+            return replace(reply, id=head.id, model=head.model, created=head.created, origin=origin)
+        if self.earlier is not None:
+            return reply  # under its own ids: a client may have seen a part of it
         if reply.origin is None or reply.origin.dialect != self.dialect.name:
             return replace(reply, id=self._own_id())
+        if not (reply.id and reply.model and reply.created):  # B2: filled once
+            return replace(
+                reply,
+                id=reply.id or self._own_id(),
+                model=reply.model or self.app.server.config.served_name,
+                created=reply.created or int(self.received),
+            )
         return reply
 
     async def _answered(self, reply: ModelReply) -> None:
-        assert self.request is not None and self.call is not None
         try:
             await self._commit("answered", reply=reply)
         except ModelError as error:
             self._count("failed", error.kind, None)
             await self.delivery.fail(self.dialect, error, self.streamed)
+            self._undelivered(None)
             return
         self._remember(reply)
         self._count("answered", "", reply)
+        delivered = await self._deliver(reply)
+        self._receipt(delivered)
+        if not delivered:
+            self._undelivered(reply)
+
+    async def _deliver(self, reply: ModelReply) -> bool:
+        assert self.request is not None
         if self.streamed:
-            writer = self.dialect.stream_writer(self.request, Head.of(reply))
-            delivered = await self.delivery.replay(writer, reply)
-        else:
-            delivered = await self.delivery.whole(self.dialect.write_reply(reply, self.request))
-        if self.app.capture is not None:
+            writer = self.delivery.writer or self.dialect.stream_writer(self.request, Head.of(reply))
+            return await self.delivery.replay(writer, reply)
+        return await self.delivery.whole(self.dialect.write_reply(reply, self.request))
+
+    def _receipt(self, delivered: bool) -> None:
+        if self.app.capture is not None and self.call is not None:
             self.app.capture.receipt(Receipt(self.call.id, delivered, time.time()))
+
+    def _undelivered(self, reply: ModelReply | None) -> None:
+        """Kept for a repeat (A16)."""
+        if self.earlier is not None:
+            self.app.reuse.leave(self.earlier)
+        elif self.rollout_id is not None and self.call is not None and reply is not None:
+            sample = Sample(self.call, self.dialect.name, self.rollout_id)
+            sample.made(reply)
+            self.app.reuse.leave(sample)
 
     async def _failed(self, error: ModelError, status: str | None = None) -> None:
         if status is None:
             status = "rejected" if self.request is None or isinstance(error, InvalidRequest) else "failed"
+        reply = self._overflow(error)
         if error.kind != "capture":
             try:
-                await self._commit(status, error=error)
+                await self._commit(status, reply=reply, error=error)
             except ModelError as problem:
-                error = problem
+                error, reply = problem, None
         self._remember(None)
         self._count(status, error.kind, None)
-        await self.delivery.fail(self.dialect, error, self.streamed)
+        if reply is None:
+            await self.delivery.fail(self.dialect, error, self.streamed)
+        else:
+            self._receipt(await self._deliver(reply))
 
-    async def _hung_up(self) -> None:
-        """A9: what the backend had produced is recorded; nothing more is written."""
+    def _overflow(self, error: ModelError) -> ModelReply | None:
+        """A12: a chat agent goes on from an empty reply that stopped for length; it would give up at an error."""
+        if error.code != OVERFLOW or self.dialect.name != "chat" or self.request is None or self.call is None:
+            return None
+        choices = tuple(Choice(index, (), "length") for index in range(self.request.sampling.n))
+        head = self.delivery.head or Head(self._own_id(), self.app.server.config.served_name, int(self.received))
+        return ModelReply(head.id, head.model, head.created, choices)
+
+    def _as_failure(self, error: Exception) -> ModelError:
+        if isinstance(error, ModelError):
+            return error
+        log.error("call failed", exc_info=error, extra={"call_id": self.call.id if self.call else None})
+        return ModelError(500, "internal", f"internal error ({type(error).__name__})")
+
+    # ---- the client is gone
+
+    def _no_longer_asked(self) -> None:
+        if self._asked is not None and self.rollout_id is not None:
+            self.app.reuse.exit(self.rollout_id, self._asked)
+            self._asked = None
+
+    async def _left(self) -> None:
+        """A9: outside a rollout the work ends at once; in one a repeat may still come for it."""
+        self._no_longer_asked()
         assert self.call is not None
-        partial = None
-        if self.call.increments:
-            choices = tuple(
-                Choice(index, parts, "cancelled") for index, parts in sorted(fold(self.call.increments).items())
-            )
-            partial = ModelReply(self._own_id(), self.app.server.config.served_name, int(self.received), choices)
+        if self.earlier is not None:
+            self.app.reuse.leave(self.earlier)
+            await self._hung_up(None)
+        elif self.rollout_id is None or not self.app.server.config.repeat_grace_s:
+            await self._hung_up(await self._partial())
+        else:
+            await self._linger(Sample(self.call, self.dialect.name, self.rollout_id))
+
+    async def _linger(self, sample: Sample) -> None:
+        assert self._generating is not None and self.request is not None
+        self.app.reuse.leave(sample)
+        try:
+            if not await sample.claimed(self._generating, self.app.server.config.repeat_grace_s):
+                await self._hung_up(await self._partial())
+                raise ModelError(499, "disconnected", "the client closed the connection")
+            reply = self._bound(self._generating.result(), self.request)
+            await self._commit("answered", reply=reply)
+        except Exception as error:
+            failure = self._as_failure(error)
+            if failure.kind != "disconnected":
+                await self._failed(failure)
+            sample.failed(failure)
+        except asyncio.CancelledError:
+            await self._hung_up(await self._partial())
+            raise
+        else:
+            self._remember(reply)
+            self._count("answered", "", reply)
+            self._receipt(False)
+            sample.made(reply)
+        finally:
+            if not sample.outcome.done():
+                sample.failed(ModelError(503, "overloaded", "the server is shutting down", retry_after=5.0))
+            if not sample.made_well:
+                self.app.reuse.drop(sample)
+
+    async def _partial(self) -> ModelReply | None:
+        """What the backend had produced, which may be all of it."""
+        assert self.call is not None and self.request is not None and self._generating is not None
+        if self._generating.done() and not self._generating.cancelled() and self._generating.exception() is None:
+            return self._bound(self._generating.result(), self.request)
+        await self._stop_generating()
+        if not self.call.increments:
+            return None
+        choices = tuple(
+            Choice(index, parts, "cancelled") for index, parts in sorted(fold(self.call.increments).items())
+        )
+        head = self.delivery.head or Head(self._own_id(), self.app.server.config.served_name, int(self.received))
+        return ModelReply(head.id, head.model, head.created, choices)
+
+    async def _hung_up(self, partial: ModelReply | None) -> None:
+        """Recorded; nothing more is written."""
+        assert self.call is not None
         error = ModelError(499, "disconnected", "the client closed the connection")
         try:
             await self._commit("disconnected", reply=partial, error=error)
@@ -181,9 +318,21 @@ class Answer:
         self._remember(None)
         self._count("disconnected", "disconnected", None)
 
+    async def _interrupted(self) -> None:
+        """The server ends before the call does."""
+        await self._stop_generating()
+        await self._failed(ModelError(503, "overloaded", "the server is shutting down", retry_after=5.0))
+
+    async def _stop_generating(self) -> None:
+        if self._generating is not None and not self._generating.done():
+            self._generating.cancel()
+            await asyncio.gather(self._generating, return_exceptions=True)
+
+    # ---- the record
+
     def _remember(self, reply: ModelReply | None) -> None:
         """So that later calls of the rollout find what they continue or try again."""
-        if self.request is not None and self.call is not None:
+        if self.request is not None and self.call is not None and self.earlier is None:
             self.app.lineage.add(self.call.id, self.rollout_id, self.request, reply)
 
     async def _commit(self, status: str, *, reply: ModelReply | None = None, error: ModelError | None = None) -> None:

@@ -30,6 +30,7 @@ from .admission import Admission
 from .answer import Answer
 from .delivery import Delivery
 from .metrics import Metrics
+from .reuse import Reuse
 from .status import Readiness, models
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ class ModelApp:
         self.raw = self._capture_settings.get("raw", "off")
         self.capture: ShardWriter | None = None
         self.lineage = Lineage()
+        self.reuse = Reuse()
         self.metrics = Metrics()
         self.admission = Admission(config.max_in_flight, config.max_queue)
         self.readiness = Readiness(server)
         self._created = int(time.time())
         self._starting: asyncio.Task[None] | None = None
         self._warned_without_rollout = False
+        self._calls = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -79,11 +82,19 @@ class ModelApp:
         await receive()
         self._starting.cancel()
         await asyncio.gather(self._starting, return_exceptions=True)
+        await self._settled()
         if self.capture is not None:
             self.capture.close()  # first: an engine takes its time, and the grace that a server is given is short
         await self.server.stop()
         await client.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _settled(self) -> None:
+        """Calls that were cut off have their record; for a second at most."""
+        for _ in range(50):
+            if not self._calls:
+                return
+            await asyncio.sleep(0.02)
 
     def _open_capture(self) -> None:
         settings = self._capture_settings
@@ -146,10 +157,14 @@ class ModelApp:
         body, problem = await self._body(receive, headers)
         problem = self._unauthorised(headers) or problem
         answer = Answer(self, dialect, delivery, rollout_id, body)
-        if problem is not None:
-            await answer.reject(problem)
-        else:
-            await answer.run()
+        self._calls += 1
+        try:
+            if problem is not None:
+                await answer.reject(problem)
+            else:
+                await answer.run()
+        finally:
+            self._calls -= 1
         self.metrics.load(self.admission.in_flight, self.admission.queued)
 
     async def _bad_rollout(self, path: str, error: ModelError, receive: Any, delivery: Delivery) -> None:
@@ -239,6 +254,7 @@ class ModelApp:
             await delivery.whole(_error(error.message, error.kind), error.status, [(b"retry-after", b"5")])
             return
         self.lineage.close(rollout_id)
+        self.reuse.close(rollout_id)
         await delivery.whole(seal)
 
     def _is_admin(self, scope: Any, headers: Headers) -> bool:

@@ -1,25 +1,29 @@
-"""The wire after a request was read: late commit, keep-alives, hang-up, the last byte (A7-A9).
+"""The wire after a request was read: late commit, relay, keep-alives, hang-up, the last byte (A7-A9).
 
-A stream is committed when the reply is there, so that early failures keep their true status, and
-at the latest after `stream_commit_s`; from then on something with data goes out every `keepalive_s`.
+A stream is committed when the reply is there, or the first of it if it is relayed, so that early failures keep their
+true status, and at the latest after `stream_commit_s`; from then on something with data goes out every `keepalive_s`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from ..dialects.dialect import Head
 from ..exchange.errors import ModelError
-from ..exchange.increments import unfold
+from ..exchange.increments import Increment, unfold
 from ..exchange.reply import ModelReply
 
 _FRAME_BYTES = 64 * 1024
 """Frames are gathered up to this size before they are handed to the socket."""
+_ACCEPT_POLL_S = 0.02
+_ACCEPT_S = 300.0
+"""A client that reads nothing for so long is gone."""
 
 _SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -41,36 +45,105 @@ class Delivery:
     def __init__(self, receive: Any, send: Any, *, commit_s: float, keepalive_s: float) -> None:
         self._receive = receive
         self._send = send
+        # Of uvicorn's own: what the socket has not taken yet. Another server says nothing of it.
+        self._transport = getattr(getattr(send, "__self__", None), "transport", None)
         self._commit_s = commit_s
         self._keepalive_s = keepalive_s
         self._hang_up: asyncio.Task[None] | None = None
+        self._news: asyncio.Future[bool] | None = None
+        self._increments: Sequence[Increment] = ()
+        self._relayed = 0
+        """How many of the increments went to the writer."""
+        self._spoke = 0.0
         self.writer: Any = None
         """The stream's writer, once it was opened before its reply was known."""
         self.head: Head | None = None
         """What was said then; the reply takes it."""
 
-    async def wait(self, generating: asyncio.Future[ModelReply], opening: Opening) -> ModelReply:
-        """The reply. Raises ClientGone as soon as the client is gone, and what `generating` raises."""
-        self._hang_up = asyncio.ensure_future(self._watch())
-        patience: float | None = self._commit_s
-        either: set[asyncio.Future[Any]] = {generating, self._hang_up}
-        while True:
-            done, _ = await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            if generating in done:
-                return generating.result()
-            if self._hang_up in done:
+    async def wait(
+        self, generating: asyncio.Future[ModelReply], opening: Opening, increments: Sequence[Increment] = ()
+    ) -> ModelReply:
+        """The reply; `increments`, a list that grows, goes out as it does. `wake` says that it grew.
+
+        Raises ClientGone as soon as the client is gone, and what `generating` raises. Cancels nothing.
+        """
+        self._increments = increments
+        if self._hang_up is None:
+            self._hang_up = asyncio.ensure_future(self._watch())
+            self._hang_up.add_done_callback(self.wake)
+        generating.add_done_callback(self.wake)
+        begun = time.monotonic()
+        streamed = True
+        while not generating.done():
+            if self._hang_up.done():
                 raise ClientGone
+            if self._relayed < len(increments):
+                streamed = await self._relay(opening) and streamed
+                continue
+            if not streamed:
+                patience = None
+            elif self.writer is None:
+                patience = begun + self._commit_s - time.monotonic()
+            else:
+                patience = self._spoke + self._keepalive_s - time.monotonic()
+            if await self._told(patience):
+                continue
             if self.writer is not None:
                 await self._chunk(self.writer.keep_alive())
-                continue
-            opened = opening()
-            if opened is None:  # not streamed: nothing can be said before the reply
-                patience = None
-                continue
-            self.head, self.writer = opened
-            patience = self._keepalive_s
-            await self._open()
-            await self._chunk(self.writer.open())
+            else:
+                streamed = await self._begin(opening)
+        return generating.result()
+
+    def wake(self, _: Any = None) -> None:
+        """There is something new: an increment, the reply, or the client's end."""
+        self._tell(True)
+
+    def _tell(self, news: bool) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(news)
+
+    async def _told(self, patience: float | None) -> bool:
+        """Waits for news; False when there was none for so many seconds."""
+        loop = asyncio.get_running_loop()
+        self._news = loop.create_future()
+        timer = None if patience is None else loop.call_later(max(0.0, patience), self._tell, False)
+        try:
+            return await self._news
+        finally:
+            self._news = None
+            if timer is not None:
+                timer.cancel()
+
+    async def _begin(self, opening: Opening) -> bool:
+        """Opens the stream now; False when the answer is none, so that nothing can be said before the reply."""
+        opened = opening()
+        if opened is None:
+            return False
+        self.head, self.writer = opened
+        await self._open()
+        await self._chunk(self.writer.open())
+        return True
+
+    async def _relay(self, opening: Opening) -> bool:
+        if self.writer is None and not await self._begin(opening):
+            self._relayed = len(self._increments)
+            return False
+        await self._feed()
+        return True
+
+    async def _feed(self) -> None:
+        """All that there is of the increments, gathered."""
+        frames: list[bytes] = []
+        size = 0
+        for increment in self._increments[self._relayed :]:
+            frame = self.writer.feed(increment)
+            self._relayed += 1
+            frames.append(frame)
+            size += len(frame)
+            if size > _FRAME_BYTES:
+                break
+        if size:
+            await self._chunk(b"".join(frames))
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -94,8 +167,7 @@ class Delivery:
             return False
         start = [(b"content-type", kind), (b"content-length", str(len(data)).encode()), *(headers or [])]
         await self._send({"type": "http.response.start", "status": status, "headers": start})
-        await self._send({"type": "http.response.body", "body": data})
-        return not self._gone
+        return await self._last(data)
 
     async def replay(self, writer: Any, reply: ModelReply) -> bool:
         """The reply as a stream, from where the stream stands. True when the socket took all of it."""
@@ -108,7 +180,8 @@ class Delivery:
             frames.append(writer.open())
         else:
             writer = self.writer
-        for increment in unfold(reply):
+        # A relayed stream has said its text; what is left of it only `close` knows.
+        for increment in () if self._relayed else unfold(reply):
             frame = writer.feed(increment)
             frames.append(frame)
             size += len(frame)
@@ -116,8 +189,7 @@ class Delivery:
                 await self._chunk(b"".join(frames))
                 frames, size = [], 0
         frames.append(writer.close(reply))
-        await self._chunk(b"".join(frames), last=True)
-        return not self._gone
+        return await self._last(b"".join(frames))
 
     async def fail(self, dialect: Any, error: ModelError, streamed: bool) -> None:
         """The dialect's error: a plain HTTP one before the commit, in the stream after it."""
@@ -139,7 +211,26 @@ class Delivery:
         await self._send({"type": "http.response.start", "status": 200, "headers": _SSE_HEADERS})
 
     async def _chunk(self, data: bytes, last: bool = False) -> None:
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        if data or last:
+            self._spoke = time.monotonic()
+            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    async def _last(self, data: bytes) -> bool:
+        """The end of the answer. True when the socket took all of it; the answer stays open until it did (A16)."""
+        if self._transport is None or self._hang_up is None:
+            await self._chunk(data, last=True)
+            return not self._gone
+        await self._chunk(data)
+        await asyncio.sleep(0)  # uvloop writes at the end of the loop's round
+        patience = time.monotonic() + _ACCEPT_S
+        while self._transport.get_write_buffer_size() and not self._gone:
+            if time.monotonic() > patience:
+                return False
+            await self._told(_ACCEPT_POLL_S)
+        if self._gone or self._transport.is_closing():  # it is open until this answer ends
+            return False
+        await self._chunk(b"", last=True)
+        return True
 
 
 def wire_status(dialect: str, error: ModelError) -> int:

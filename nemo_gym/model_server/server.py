@@ -27,9 +27,12 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
 
     model: str = ""
     """The model that the backend is asked for, and that `/v1/models` lists."""
-    stream: Literal["replay"] = "replay"
+    stream: Literal["replay", "relay"] = "replay"
+    """`relay`: text goes out while the backend still generates, where it can."""
     stream_commit_s: float = Field(default=30.0, gt=0)
     keepalive_s: float = Field(default=15.0, gt=0)
+    repeat_grace_s: float = Field(default=5.0, ge=0)
+    """How long a call of a rollout goes on without its client, for a repeat that takes it over."""
     trainable: bool = True
     """False for a judge: a column of its records."""
     developer_role: Literal["auto", "developer", "system"] = "auto"

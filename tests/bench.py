@@ -1,0 +1,63 @@
+"""A model server between a scripted backend and the clients: real HTTP on both sides, real capture."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from nemo_gym.capture import CaptureStore
+from nemo_gym.model_server.app import ModelApp
+from nemo_gym.web.peers import ServerClient
+from nemo_gym.web.service import ServerContext
+from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
+from tests.scripted import ScriptedBackend, scripted
+from tests.serving import serving
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
+
+
+class Bench:
+    """A model server between a scripted backend and the clients."""
+
+    def __init__(self, url: str, backend: ScriptedBackend, captures: Path) -> None:
+        self.url = url
+        self.backend = backend
+        self.captures = captures
+
+    def client(self, rollout_id: str | None = "r1") -> openai.AsyncOpenAI:
+        prefix = f"/ng-rollout/{rollout_id}" if rollout_id else ""
+        return openai.AsyncOpenAI(base_url=f"{self.url}{prefix}/v1", api_key="none", max_retries=0)
+
+    def records(self) -> list[Any]:
+        return list(CaptureStore(self.captures).calls())
+
+
+@contextlib.asynccontextmanager
+async def bench(tmp_path: Path, answers: Any, **settings: Any) -> AsyncIterator[Bench]:
+    async with scripted(answers) as backend:
+        config = VLLMModelConfig(
+            name="policy_model",
+            base_url=backend.url,
+            model="scripted-model",
+            **{"return_token_ids": False, "retries": 0} | settings,
+        )
+        context = ServerContext(
+            name="policy_model",
+            kind="responses_api_models",
+            implementation="vllm_model",
+            settings={},
+            run_id="run1",
+            admin_key="admin",
+            capture={"dir": str(tmp_path), "durability": "fsync"},
+        )
+        server = VLLMModel(config=config, server_client=ServerClient({}))
+        async with serving(ModelApp(server, context)) as url:
+            yield Bench(url, backend, tmp_path)
