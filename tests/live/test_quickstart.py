@@ -98,11 +98,15 @@ def recomputed(rows: list[dict[str, Any]]) -> list[np.ndarray]:
 
     model = AutoModelForCausalLM.from_pretrained(ROOT / "models" / "tiny_policy", dtype=torch.float32).eval()
     found = []
-    with torch.no_grad():
-        for row in rows:
-            ids = torch.tensor([row["input_ids"]])
-            logprobs = model(ids).logits[0, :-1].log_softmax(-1)
-            found.append(logprobs.gather(1, ids[0, 1:, None])[:, 0].numpy())
+    for start in range(0, len(rows), 32):
+        lengths = [len(row["input_ids"]) for row in rows[start : start + 32]]
+        # Padding behind a row changes nothing before it: attention looks only back.
+        ids = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+        for number, row in enumerate(rows[start : start + 32]):
+            ids[number, : lengths[number]] = torch.tensor(row["input_ids"])
+        with torch.no_grad():
+            logprobs = model(ids).logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[:, :, 0]
+        found += [logprobs[number, : length - 1].numpy() for number, length in enumerate(lengths)]
     return found
 
 
