@@ -21,6 +21,11 @@ class Request(Struct):
     headers: dict[str, str]
     body: bytes
 
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for a generation."""
+        return self.method == "POST" and self.path.endswith(("/completions", "/responses"))
+
     def json(self) -> Any:
         return msgspec.json.decode(self.body)
 
@@ -96,12 +101,14 @@ class ScriptedBackend:
     @property
     def calls(self) -> list[Request]:
         """The requests that asked for a generation."""
-        return [request for request in self.requests if request.method == "POST"]
+        return [request for request in self.requests if request.asks]
 
     def _in_order(self, answers: list[Answer]) -> Script:
         def decide(request: Request) -> Answer:
             if request.method == "GET":
                 return Answer({"object": "list", "data": [{"id": "scripted-model", "object": "model"}]})
+            if not request.asks:
+                return Answer({"detail": "Not Found"}, 404)
             return answers[min(len(self.calls), len(answers)) - 1]
 
         return decide

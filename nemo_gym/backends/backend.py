@@ -20,6 +20,12 @@ class Capabilities(Struct, frozen=True):
     vision: bool | None = None
     context: int | None = None
     """Tokens."""
+    developer: bool | None = None
+    """Whether the role `developer` reaches the model under its own name."""
+    several_systems: bool | None = None
+    """Whether more than one leading system message does."""
+    late_system: bool | None = None
+    """Whether a system message after others does."""
 
 
 class Backend(Protocol):

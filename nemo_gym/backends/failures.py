@@ -18,6 +18,10 @@ _OVERFLOW = re.compile(
     r"longer than the maximum model length|input is too long|maximum model length of \d+",
     re.IGNORECASE,
 )
+_TOO_MANY_ASKED = re.compile(
+    r"max(?:_completion|_output|_new)?_tokens['\"`]*[^.]{0,60}(?:too large|at most|less than)", re.I
+)
+"""The prompt fits; what was asked for on top of it does not."""
 
 
 def is_overflow(status: int, code: str | None, message: str) -> bool:
@@ -30,6 +34,8 @@ def is_overflow(status: int, code: str | None, message: str) -> bool:
         return False
     if code == "context_length_exceeded":
         return True
+    if _TOO_MANY_ASKED.search(message):
+        return False
     return bool(_OVERFLOW.search(message)) and len(re.findall(r"\d{2,}", message)) >= 2
 
 

@@ -26,6 +26,13 @@ from .failures import REPEATABLE, is_overflow, pause, retry_after
 
 _PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _PROBE_S = 60.0
+_PROBE_WORDS = 16
+_ROLES = {
+    "developer": ["PROBE", "user"],
+    "several_systems": ["system", "PROBE", "user"],
+    "late_system": ["user", "assistant", "PROBE", "user"],
+}
+"""A capability's probe: the message in question among others."""
 
 
 class HttpBackend:
@@ -64,6 +71,7 @@ class HttpBackend:
         self._ask_token_ids = ask_token_ids
         self._retries = retries
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(10.0, timeout_s))
+        self._roles: dict[str, bool] | None = None
         self._turn = 0
 
     async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
@@ -149,11 +157,14 @@ class HttpBackend:
             except ModelError as error:
                 failure = error
             else:
+                if self._roles is None and self._dialect.name == "chat":
+                    self._roles = await self._renders(url)
                 context = served.get("max_model_len")
                 return Capabilities(
                     token_ids=self._ask_token_ids,
                     logprobs=self._ask_token_ids,
                     context=context if isinstance(context, int) else None,
+                    **(self._roles or {}),
                 )
         raise failure or ModelError(503, "unreachable", "no endpoint is configured")
 
@@ -190,6 +201,31 @@ class HttpBackend:
         except (ModelError, ValueError):
             return False
         return reply.prompt_ids is not None and all(c.tokens is not None and c.tokens.ids for c in reply.choices)
+
+    async def _renders(self, url: str) -> dict[str, bool]:
+        """Which system messages the template renders, by counting a probe's tokens (vLLM's tokenize route)."""
+        found: dict[str, bool] = {}
+        for name, roles in _ROLES.items():
+            without = await self._tokens(url, [role for role in roles if role != "PROBE"])
+            if without is None:
+                return {}
+            role = "developer" if name == "developer" else "system"
+            probed = await self._tokens(url, [role if one == "PROBE" else one for one in roles], roles.index("PROBE"))
+            found[name] = probed is not None and probed - without >= _PROBE_WORDS
+        return found
+
+    async def _tokens(self, url: str, roles: list[str], probe: int | None = None) -> int | None:
+        """The tokens of a conversation of one-word messages; None when it cannot be rendered."""
+        texts = [" ".join(["probe"] * _PROBE_WORDS) if place == probe else "a" for place in range(len(roles))]
+        messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+        body = codec.encode({"model": self._model, "messages": messages})
+        root = url.removesuffix("/v1")
+        status, _, data = await self._send("POST", root + "/tokenize", body, aiohttp.ClientTimeout(total=10))
+        try:
+            count = codec.decode(data)["count"] if status == 200 else None
+        except (ValueError, LookupError, TypeError):
+            return None
+        return count if isinstance(count, int) else None
 
     async def count(self, request: ModelRequest) -> int:
         raise ModelError(501, "invalid", "this backend cannot count tokens")

@@ -1,19 +1,40 @@
 """What is sent differs from what was received only here: the server's overrides, and what this backend cannot take.
 
-The request that came in is never changed; a changed one is a new value, and the record holds both.
+The request that came in is never changed; a changed one is a new value, and the record holds both. Nothing is dropped
+in silence: what a reader of the log should know is said once per process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
+from ..backends.backend import Capabilities
+from ..exchange.errors import InvalidRequest
+from ..exchange.parts import Media, Message, Origin, Part, Text, ToolResult
 from ..exchange.request import ModelRequest, Sampling
+from .fields import CARRIED, HARMLESS, KNOWN
+
+if TYPE_CHECKING:
+    from .server import SimpleResponsesAPIModel
 
 SAMPLING_FIELDS = frozenset(Sampling.__struct_fields__)
+NO_IMAGE = "[image left out: this model takes none]"
+_SYSTEM_MARK = "[system]\n"
+
+log = logging.getLogger("nemo_gym.model_server")
+_said: set[str] = set()
+
+
+def say_once(message: str) -> None:
+    """A warning, once per process."""
+    if message not in _said:
+        _said.add(message)
+        log.warning(message)
 
 
 def check_overrides(overrides: Mapping[str, Any]) -> Sampling:
@@ -28,18 +49,153 @@ def check_overrides(overrides: Mapping[str, Any]) -> Sampling:
         raise ValueError(f"sampling_overrides: {error}") from None
 
 
-def adapt(request: ModelRequest, overrides: Mapping[str, Any], *, developer_as_system: bool = False) -> ModelRequest:
-    """The request that the backend gets; the same object when nothing is changed."""
-    changes: dict[str, Any] = {}
-    if overrides:
-        forced = check_overrides(overrides)
-        sampling = replace(request.sampling, **{name: getattr(forced, name) for name in overrides})
-        if sampling != request.sampling:
-            changes["sampling"] = sampling
-    if developer_as_system and any(message.role == "developer" for message in request.messages):
-        changes["messages"] = tuple(
-            replace(message, role="system", origin=None) if message.role == "developer" else message
-            for message in request.messages
-        )
-    # The origin stays: a writer of its dialect takes from it only what no field of ours says.
-    return replace(request, **changes) if changes else request
+class Adapter:
+    """Requests as one server's backend takes them."""
+
+    def __init__(self, server: SimpleResponsesAPIModel) -> None:
+        config = server.config
+        forced = check_overrides(config.sampling_overrides)
+        self._forced = {name: getattr(forced, name) for name in config.sampling_overrides}
+        self._server = server
+        self._strict = config.strict
+        self._forward_unknown = config.forward_unknown
+        self._vision = config.vision
+
+    def check(self, request: ModelRequest) -> None:
+        """A6: unknown fields are bad input where the server says so. Raises InvalidRequest that names them."""
+        if not self._strict or request.origin is None:
+            return
+        body, dialect = request.origin.body, request.origin.dialect
+        unknown = [name for name in body if name not in KNOWN.get(dialect, body)]
+        if unknown:
+            said = {"type": "extra_forbidden", "msg": "Extra inputs are not permitted"}
+            raise InvalidRequest(
+                f"{unknown[0]}: unknown field (this server is strict)",
+                errors=[{**said, "loc": (name,), "input": body[name]} for name in unknown],
+                param=unknown[0],
+                status=422 if dialect == "chat" else 400,
+            )
+
+    def adapt(self, request: ModelRequest, capabilities: Capabilities | None) -> ModelRequest:
+        """The request that the backend gets; the same object when nothing is changed."""
+        changes: dict[str, Any] = {}
+        if self._forced:
+            sampling = replace(request.sampling, **self._forced)
+            if sampling != request.sampling:
+                changes["sampling"] = sampling
+        known = capabilities or Capabilities()
+        messages = self._messages(request.messages, known)
+        if messages is not request.messages:
+            changes["messages"] = messages
+        origin = self._origin(request.origin)
+        if origin is not request.origin:
+            changes["origin"] = origin
+        if known.forced_tools is False and request.origin is not None:
+            _warn_of_force(request, request.origin.body)
+        # The origin stays: a writer of its dialect takes from it only what no field of ours says.
+        return replace(request, **changes) if changes else request
+
+    def _messages(self, messages: tuple[Message, ...], known: Capabilities) -> tuple[Message, ...]:
+        if self._developer_as_system(known) and any(message.role == "developer" for message in messages):
+            messages = tuple(_as(message, "system") if message.role == "developer" else message for message in messages)
+        if known.several_systems is False:
+            messages = _merged(messages)
+        if known.late_system is False:
+            messages = _marked(messages)
+        vision = known.vision if self._vision is None else self._vision
+        if vision is False and any(_has_image(message.parts) for message in messages):
+            messages = tuple(
+                replace(message, parts=_without_images(message.parts), origin=None)
+                if _has_image(message.parts)
+                else message
+                for message in messages
+            )
+        return messages
+
+    def _developer_as_system(self, known: Capabilities) -> bool:
+        role = self._server.config.developer_role
+        return role == "system" or (role == "auto" and self._server.developer_role_unknown and not known.developer)
+
+    def _origin(self, origin: Origin | None) -> Origin | None:
+        """Without the fields that this backend is not to get; what they would have done is said (A6)."""
+        if origin is None:
+            return None
+        same = origin.dialect == self._server.backend_dialect
+        if same and self._forward_unknown:
+            return origin
+        dialect = origin.dialect
+        dropped = origin.body.keys() - (KNOWN if same else CARRIED).get(dialect, origin.body.keys())
+        if not dropped:
+            return origin
+        for name in sorted(dropped - HARMLESS):
+            if origin.body[name] is not None:
+                say_once(f"the field {name!r} of {dialect} requests is not passed on to this backend")
+        if not same:
+            return origin  # a writer of another dialect takes nothing from it
+        return Origin(dialect, {name: value for name, value in origin.body.items() if name not in dropped})
+
+
+def _warn_of_force(request: ModelRequest, body: Mapping[str, Any]) -> None:
+    """A10: the reply is not altered; but a client that asked for more than the backend enforces is told of."""
+    if request.tool_choice not in ("auto", "none") and body.get("tool_choice") is not None:
+        say_once("tool_choice: this backend cannot force a tool call; replies may come without one")
+    if body.get("parallel_tool_calls") is False:
+        say_once("parallel_tool_calls: this backend cannot keep replies to one tool call; several may come")
+
+
+# ---- system messages (A17)
+
+
+def _as(message: Message, role: Any) -> Message:
+    return replace(message, role=role, origin=None)
+
+
+def _merged(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The leading system messages as one."""
+    lead = 0
+    while lead < len(messages) and messages[lead].role == "system":
+        lead += 1
+    if lead < 2:
+        return messages
+    parts: list[Part] = []
+    for message in messages[:lead]:
+        parts += [Text("\n\n"), *message.parts] if parts else message.parts
+    if all(isinstance(part, Text) for part in parts):
+        parts = [Text("".join(part.text for part in parts if isinstance(part, Text)))]
+    return (Message("system", tuple(parts)), *messages[lead:])
+
+
+def _marked(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Later system messages as user messages that say what they are."""
+    leading = True
+    found = []
+    for message in messages:
+        leading = leading and message.role == "system"
+        if message.role == "system" and not leading:
+            text = [part.text for part in message.parts if isinstance(part, Text)]
+            whole = len(text) == len(message.parts)
+            parts = (Text(_SYSTEM_MARK + "".join(text)),) if whole else (Text(_SYSTEM_MARK), *message.parts)
+            message = Message("user", parts)
+        found.append(message)
+    return messages if all(a is b for a, b in zip(found, messages, strict=True)) else tuple(found)
+
+
+# ---- images (A11)
+
+
+def _has_image(parts: Iterable[Part]) -> bool:
+    return any(
+        (isinstance(part, Media) and part.kind == "image") or (isinstance(part, ToolResult) and _has_image(part.parts))
+        for part in parts
+    )
+
+
+def _without_images(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    changed: list[Part] = []
+    for part in parts:
+        if isinstance(part, Media) and part.kind == "image":
+            part = Text(NO_IMAGE)
+        elif isinstance(part, ToolResult) and _has_image(part.parts):
+            part = replace(part, parts=_without_images(part.parts), origin=None)
+        changed.append(part)
+    return tuple(changed)

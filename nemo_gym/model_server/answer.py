@@ -29,7 +29,6 @@ from ..exchange.parts import ToolCall
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from ..exchange.tools import Toolbox
-from .adapt import adapt
 from .delivery import ClientGone, Delivery
 from .reuse import Sample
 
@@ -98,7 +97,7 @@ class Answer:
         relay = self.streamed and config.stream == "relay"
         self.call = Call(request, rollout_id=self.rollout_id, prior=prior, relay=self.delivery.wake if relay else None)
         self.call.received = self.received
-        self.sent = adapt(request, config.sampling_overrides, developer_as_system=self.app.server.developer_as_system)
+        self.sent = self.app.adapter.adapt(request, self.app.readiness.capabilities)
         self._generating = asyncio.ensure_future(self._generate(self.sent, self.call))
         increments = self.call.increments if relay else ()
         return self._bound(await self.delivery.wait(self._generating, self._opening, increments), request)
@@ -118,6 +117,7 @@ class Answer:
     def _read(self) -> ModelRequest:
         data = read_json(self.body, status=422 if self.dialect.name == "chat" else 400)
         request = self.dialect.read_request(data)
+        self.app.adapter.check(request)
         self.streamed = wants_stream(data)
         self.request = request
         if self.app.capture is not None:

@@ -26,6 +26,7 @@ from ..lineage.tree import Lineage
 from ..web import client
 from ..web.correlation import api_key, split_rollout
 from ..web.service import ServerContext
+from .adapt import Adapter
 from .admission import Admission
 from .answer import Answer
 from .delivery import Delivery
@@ -54,6 +55,7 @@ class ModelApp:
         self.capture: ShardWriter | None = None
         self.lineage = Lineage()
         self.reuse = Reuse()
+        self.adapter = Adapter(server)
         self.metrics = Metrics()
         self.admission = Admission(config.max_in_flight, config.max_queue)
         self.readiness = Readiness(server)

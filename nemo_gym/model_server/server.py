@@ -36,6 +36,12 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
     trainable: bool = True
     """False for a judge: a column of its records."""
     developer_role: Literal["auto", "developer", "system"] = "auto"
+    strict: bool = False
+    """Unknown request fields are bad input."""
+    forward_unknown: bool = False
+    """Pass fields that no published API has on to a backend of the client's dialect."""
+    vision: bool | None = None
+    """False puts a short text in the place of each image; null asks the backend."""
     max_in_flight: int = Field(default=1024, ge=1)
     max_queue: int = Field(default=4096, ge=0)
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
@@ -60,6 +66,9 @@ class SimpleResponsesAPIModel(SimpleServer):
     developer_role_unknown: ClassVar[bool] = False
     """Whether this kind of backend cannot be trusted to know the role `developer` (R9)."""
 
+    backend_dialect: ClassVar[str | None] = None
+    """The dialect that the backend speaks; what only that dialect says goes through to it."""
+
     config: BaseResponsesAPIModelConfig
     _backend: Backend | None = PrivateAttr(default=None)
 
@@ -82,11 +91,6 @@ class SimpleResponsesAPIModel(SimpleServer):
     async def count(self, request: ModelRequest) -> int:
         """Prompt tokens of a request."""
         return await self._require_backend().count(request)
-
-    @property
-    def developer_as_system(self) -> bool:
-        role = self.config.developer_role
-        return role == "system" or (role == "auto" and self.developer_role_unknown)
 
     def setup_webserver(self) -> ModelApp:
         from .app import ModelApp  # Arrow and all: not where only the configuration is checked

@@ -16,6 +16,7 @@ class VLLMModelConfig(BaseResponsesAPIModelConfig):
     """Up to and including `/v1`; a list names equal endpoints."""
     api_key: str = ""
     model: str = Field(min_length=1)
+    forward_unknown: bool = True
     return_token_ids: bool | None = None
     """Ask for token ids and log-probs; null finds out whether the endpoint gives them."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
@@ -34,6 +35,7 @@ class VLLMModelConfig(BaseResponsesAPIModelConfig):
 
 class VLLMModel(SimpleResponsesAPIModel):
     developer_role_unknown = True
+    backend_dialect = "chat"
 
     config: VLLMModelConfig
 

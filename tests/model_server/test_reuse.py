@@ -22,8 +22,8 @@ def numbered(delay: float = 0.0, content: str = "reply") -> Any:
     """A backend that never gives the same twice."""
     count = iter(range(1, 100))
     return lambda request: Answer(
-        chat_reply(f"{content} {next(count)}") if request.method == "POST" else {"data": []},
-        delay=delay if request.method == "POST" else 0.0,
+        chat_reply(f"{content} {next(count)}") if request.asks else {"data": []},
+        delay=delay if request.asks else 0.0,
     )
 
 

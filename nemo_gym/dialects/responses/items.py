@@ -58,6 +58,9 @@ def _assistant_parts(item: Mapping[str, Any]) -> list[Part] | None:
     return None
 
 
+_BARE = frozenset({"input_image", "input_file", "input_audio"})
+
+
 def _message(item: Mapping[str, Any]) -> Message | None:
     kind, origin = _kind(item), Origin(NAME, item)
     if kind == "message":
@@ -67,6 +70,8 @@ def _message(item: Mapping[str, Any]) -> Message | None:
         return Message("tool", (result,), origin)
     if kind == "additional_tools":
         return None  # hoisted into the tools (R5)
+    if kind in _BARE and isinstance(found := _read_part(item, "", None), Media):
+        return Message("user", (found,), origin)  # A11: a part that stands as an item of its own
     parts = tuple(_readable(item.get("content") or item.get("text")))
     if parts:
         return Message("user", parts, origin)
