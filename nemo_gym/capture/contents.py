@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,6 +22,8 @@ LONG = 256
 """Characters from which a text is a content of its own; a reference costs about 80 bytes."""
 _REFERENCE = "$content"
 _MARK = b'$content"'
+_DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
+Binary = Literal["keep", "reference"]
 _ESCAPED = re.compile(r"\$+content")
 
 
@@ -47,8 +49,9 @@ def decode(data: bytes) -> Any:
 class Contents:
     """What one shard holds. New contents are pending until `take`, and forgotten by `drop`."""
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, binary: Binary = "keep") -> None:
         self._redactor = redactor
+        self._binary = binary
         self._held: set[bytes] = set()
         self._stored_as: dict[bytes, bytes] = {}
         self._new: dict[bytes, Row] = {}
@@ -94,6 +97,8 @@ class Contents:
     def _outline(self, value: Any) -> Any:
         if isinstance(value, str):
             text = self._redactor.text(value)
+            if self._binary == "reference" and _DATA_URL.match(text) and len(text) >= LONG:
+                return _referred(*text.split(",", 1))
             if len(text) < LONG:
                 return text
             return {_REFERENCE: self._put(text.encode("utf-8", "surrogatepass"), "text").hex()}
@@ -103,9 +108,21 @@ class Contents:
             return value
         outlined = {}
         for name, one in value.items():
+            if name == "data" and self._binary == "reference" and _is_binary(one, value):
+                one = _referred("data:;base64", one)
             hidden = isinstance(one, str) and self._redactor.hides(name)
             outlined["$" + name if _ESCAPED.fullmatch(name) else name] = HIDDEN if hidden else self._outline(one)
         return outlined
+
+
+def _is_binary(data: Any, beside: dict[str, Any]) -> bool:
+    """Whether an object's `data` is base64, as what stands beside it says."""
+    return isinstance(data, str) and len(data) >= LONG and ("media_type" in beside or "format" in beside)
+
+
+def _referred(head: str, data: str) -> str:
+    """What stands for a binary part that is left out."""
+    return f"{head},omitted;blake2b={digest(data.encode('utf-8', 'replace')).hex()};base64_length={len(data)}"
 
 
 def inline(data: bytes, content: Callable[[bytes], bytes]) -> Any:

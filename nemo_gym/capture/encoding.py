@@ -20,7 +20,7 @@ from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from ..exchange.tokens import shared_prefix
 from ..exchange.tools import Tool
-from .contents import Contents, encode
+from .contents import Binary, Contents, encode
 from .record import CallRecord, bare_parts
 from .redact import Redactor
 from .schema import VERSION, Row, encodable, row_digest
@@ -98,9 +98,9 @@ class Kept(Struct):
 class Encoder:
     """Records into the rows of one shard, in order. Memory for parents is bounded; a forgotten one shares nothing."""
 
-    def __init__(self, redactor: Redactor, max_bytes: int = 256 << 20) -> None:
+    def __init__(self, redactor: Redactor, binary: Binary = "keep", max_bytes: int = 256 << 20) -> None:
         self._redactor = redactor
-        self._contents = Contents(redactor)
+        self._contents = Contents(redactor, binary)
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._bytes = 0
         self._max_bytes = max_bytes

@@ -7,6 +7,7 @@ shard once. Only a few unpacked batches are held at a time.
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -55,7 +56,8 @@ class ShardReader:
             self.count = self._file.count
         else:
             self.refresh()
-        self.decoder = Decoder(self.row_of, self.content)
+        me = weakref.proxy(self)  # no circle: what is mapped is let go at once
+        self.decoder = Decoder(lambda call_id: me.row_of(call_id), lambda key: me.content(key))
 
     @property
     def writer(self) -> str:

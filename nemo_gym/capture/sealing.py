@@ -140,7 +140,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class Sealer:
     """Seals shards one after another, on a thread of its own that begins with the first."""
 
-    def __init__(self, then: Callable[[Path], None] | None = None) -> None:
+    def __init__(self, then: Callable[[Path], object] | None = None) -> None:
         self._then = then
         self._paths: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None

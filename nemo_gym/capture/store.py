@@ -22,6 +22,7 @@ from .schema import Row
 from .shard import SEALED, SUFFIX
 
 if TYPE_CHECKING:
+    from .tail import Tail
     from .verify import Report
 
 log = logging.getLogger("nemo_gym.capture")
@@ -47,11 +48,12 @@ class CaptureStore:
     def shards(self) -> Iterator[ShardReader]:
         """What is no shard is named in a warning and left out; `verify` counts it as a problem."""
         for path in self.paths():
-            shard = self._shard(path)
+            shard = self.shard(path)
             if shard is not None:
                 yield shard
 
-    def _shard(self, path: Path) -> ShardReader | None:
+    def shard(self, path: Path) -> ShardReader | None:
+        """None when it is no shard, or gone."""
         try:
             return opened(path)
         except FileNotFoundError:
@@ -101,6 +103,20 @@ class CaptureStore:
         from .table import table
 
         return table(self, columns, rollout_id)
+
+    def tables(
+        self, columns: Sequence[str] | None = None, rollout_id: str | None = None
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """`table` in pieces, for what does not fit into memory."""
+        from .table import pieces
+
+        return pieces(self, columns, rollout_id)
+
+    def tail(self, *, from_start: bool = False) -> Tail:
+        """What is recorded from now on."""
+        from .tail import Tail
+
+        return Tail(self, from_start=from_start)
 
     def verify(self) -> Report:
         """Holds chains, digests, contents, parents and seals together."""

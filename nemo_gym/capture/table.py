@@ -6,7 +6,7 @@ whole: messages and body without references, the prompt with what it shares with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -79,19 +79,28 @@ NAMES = (*STORED, *JOINED, "delivered")
 
 
 def table(store: CaptureStore, columns: Sequence[str] | None, rollout_id: str | None) -> pa.Table:
+    schema, batches = pieces(store, columns, rollout_id)
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def pieces(
+    store: CaptureStore, columns: Sequence[str] | None, rollout_id: str | None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     names = tuple(columns) if columns is not None else NAMES
     for name in names:
         if name not in NAMES:
             raise ValueError(f"no column {name!r}; there are {', '.join(NAMES)}")
     schema = pa.schema([(name, _type(name)) for name in names])
-    wanted = [name for name in names if name != "delivered"]
-    delivered = {key: one.delivered for key, one in store.receipts().items()} if "delivered" in names else {}
-    batches = [
-        piece if "delivered" not in names else _with_delivered(piece, schema, delivered)
-        for shard in store.shards()
-        for piece in _pieces(shard, wanted, rollout_id, with_ids="delivered" in names)
-    ]
-    return pa.Table.from_batches(batches, schema=schema)
+    return schema, _all(store, schema, rollout_id)
+
+
+def _all(store: CaptureStore, schema: pa.Schema, rollout_id: str | None) -> Iterator[pa.RecordBatch]:
+    wanted = [name for name in schema.names if name != "delivered"]
+    with_ids = "delivered" in schema.names
+    delivered = {key: one.delivered for key, one in store.receipts().items()} if with_ids else {}
+    for shard in store.shards():
+        for piece in _pieces(shard, wanted, rollout_id, with_ids=with_ids):
+            yield _with_delivered(piece, schema, delivered) if with_ids else piece
 
 
 def _type(name: str) -> pa.DataType:

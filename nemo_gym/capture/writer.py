@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from .rollouts import Rollouts, rollout_digest
 from .schema import VERSION, Row, row_digest
 from .sealing import Sealer
 from .shard import SUFFIX, Durability, File, Shard, serialised
+from .upload import Uploader
 
 log = logging.getLogger("nemo_gym.capture")
 
@@ -66,10 +67,12 @@ class ShardWriter:
         directory: where the run folders lie.
         server: the model server's name; part of the files' names.
         redactor: what never comes into a record.
+        binary: whether images, audio and the like are kept, or only their digest and size.
+        upload: a remote folder that sealed shards are sent to, as `Uploader` takes it.
         open_file: how a shard reaches the disk.
 
     Raises:
-        ModelError: (503, "capture") the directory cannot be written to.
+        ModelError: (503, "capture") the directory cannot be written to, or `upload` is no folder.
     """
 
     def __init__(
@@ -84,6 +87,8 @@ class ShardWriter:
         max_shard_age_s: float = 3600,
         max_rollouts: int = 16384,
         max_records: int = 8192,
+        binary: Literal["keep", "reference"] = "keep",
+        upload: str | None = None,
         open_file: type[File] = File,
     ) -> None:
         for name, value in (("server", server), ("run_id", run_id)):
@@ -94,13 +99,14 @@ class ShardWriter:
         self._run_id = run_id
         self._durability: Durability = durability
         self._redactor = redactor or Redactor()
+        self._binary = binary
         self._max_shard_bytes = max_shard_bytes
         self._max_shard_age_s = max_shard_age_s
         self._open_file = open_file
 
         self._number = 0
         self._shard: Shard | None = None
-        self._encoder = Encoder(self._redactor)
+        self._encoder = Encoder(self._redactor, self._binary)
         self._opened = 0.0
         self._failure: str | None = None
         self._retry_at = 0.0
@@ -114,7 +120,10 @@ class ShardWriter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
-        self._sealer = Sealer()
+        try:
+            self._sealer = Sealer(None if upload is None else Uploader(upload).put)
+        except ValueError as error:
+            raise ModelError(503, "capture", str(error)) from error
         self._rollouts = Rollouts(max_rollouts, max_records)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="capture-writer", daemon=True)
@@ -392,7 +401,7 @@ class ShardWriter:
                 shard = Shard(path, self._durability, self._open_file)
                 break
         self._shard = shard
-        self._encoder = Encoder(self._redactor)
+        self._encoder = Encoder(self._redactor, self._binary)
         self._opened = time.monotonic()
         self._failure = None
         return shard

@@ -1,4 +1,4 @@
-"""`ng_captures`: what was recorded, listed, shown, checked and counted."""
+"""`ng_captures`: what was recorded, listed, shown, checked and counted; the rest is in `capture_upkeep`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from nemo_gym.cli.capture_upkeep import add_commands
 
 if TYPE_CHECKING:
     from nemo_gym.capture import CallRecord, CaptureStore
@@ -37,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ng_captures", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="list|show|verify|stats")
+    commands = parser.add_subparsers(required=True, metavar="list|show|verify|stats|tail|repair|export|prune|upload")
     for name, run, says in (
         ("list", _list, "the recorded rollouts, a line each"),
         ("show", _show, "a rollout or a call as a conversation"),
@@ -51,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("directories", nargs="*", metavar="DIR", help=_DIRECTORY)
         command.add_argument("--json", action="store_true", help="as JSON")
         command.set_defaults(run=run)
+    add_commands(commands, {"nargs": "*", "metavar": "DIR", "help": _DIRECTORY})
     return parser
 
 

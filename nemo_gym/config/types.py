@@ -120,6 +120,10 @@ class CaptureConfig(_Closed):
     dir: str | None = None
     durability: Literal["fsync", "flush", "none"] = "fsync"
     raw: Literal["off", "errors", "all"] = "off"
+    binary: Literal["keep", "reference"] = "keep"
+    max_shard_bytes: int = Field(default=256 << 20, ge=1 << 16)
+    max_shard_age_s: float = Field(default=3600, gt=0)
+    upload: str | None = None
 
     @field_validator("raw", mode="before")
     @classmethod

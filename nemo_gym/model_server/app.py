@@ -110,6 +110,11 @@ class ModelApp:
             self.run_id,
             settings.get("durability", "fsync"),
             redactor=Redactor(values=secrets),
+            **{
+                name: settings[name]
+                for name in ("binary", "max_shard_bytes", "max_shard_age_s", "upload")
+                if name in settings
+            },
         )
 
     async def _start(self) -> None:

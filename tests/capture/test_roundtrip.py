@@ -16,7 +16,8 @@ from records import chat_request, conversation, record, reply
 
 from nemo_gym.capture import CaptureStore, ShardWriter, from_json, to_json
 from nemo_gym.capture.record import CallRecord
-from nemo_gym.exchange.parts import Message, Text
+from nemo_gym.exchange.parts import Media, Message, Origin, Text
+from nemo_gym.exchange.request import ModelRequest
 
 _SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
@@ -151,3 +152,28 @@ def test_every_shard_stands_alone(tmp_path):
     assert CaptureStore(tmp_path).verify().problems == []
     left = list(CaptureStore(tmp_path).calls("r1"))
     assert left == made[-len(left) :]
+
+
+def test_binary_parts_are_left_out_by_reference(tmp_path):
+    image = "data:image/png;base64," + "iVBORw0KGgo" * 100
+    content = [
+        {"type": "text", "text": "what is it? " * 30},
+        {"type": "image_url", "image_url": {"url": image}},
+        {"type": "input_audio", "input_audio": {"data": "UklGRi" * 100, "format": "wav"}},
+    ]
+    body = {"model": "m", "messages": [{"role": "user", "content": content}]}
+    message = Message("user", (Text("what is it? " * 30), Media("image", image)))
+    request = ModelRequest((message,), model="m", origin=Origin("chat", body))
+    for binary in ("keep", "reference"):
+        write(str(tmp_path / binary), [record(received=request, sent=request)], binary=binary)
+    (kept,) = CaptureStore(tmp_path / "keep").calls()
+    assert kept.received == request
+    (left,) = CaptureStore(tmp_path / "reference").calls()
+    text, media = left.received.messages[0].parts
+    assert text == message.parts[0]
+    assert media.source.startswith("data:image/png;base64,omitted;blake2b=")
+    assert media.source.endswith(";base64_length=1100")
+    read = left.received.origin.body["messages"][0]["content"]
+    assert read[1]["image_url"]["url"] == media.source
+    assert read[2]["input_audio"]["data"].startswith("data:;base64,omitted;")
+    assert CaptureStore(tmp_path / "reference").verify().problems == []

@@ -84,3 +84,44 @@ def test_faults_are_one_line(folder, capsys):
     assert capsys.readouterr().err == "ng_captures: no such directory: /nowhere/at/all\n"
     assert main(["show", "nobody", folder]) == 2
     assert capsys.readouterr().err == "ng_captures: there is no rollout or call 'nobody'\n"
+
+
+def test_export_to_parquet_and_jsonl(folder, capsys, tmp_path):
+    import pyarrow.parquet as pq
+
+    target = tmp_path / "out" / "calls.parquet"
+    assert main(["export", folder, "--output", str(target)]) == 0
+    assert "3 calls" in capsys.readouterr().out
+    rows = pq.read_table(target).to_pylist()
+    assert len(rows) == 3
+    assert len(rows[1]["prompt_ids"]) == rows[1]["prompt_tokens"]
+    assert "answer 1" in rows[1]["choices"][0]["parts"]
+    assert main(["export", folder, "--output", str(target), "--columns", "call_id,status", "--rollout", "task-1"]) == 0
+    assert pq.read_table(target).column_names == ["call_id", "status"]
+    lines = tmp_path / "calls.jsonl"
+    capsys.readouterr()
+    assert main(["export", folder, "--format", "jsonl", "--output", str(lines), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["calls"] == 3
+    assert json.loads(lines.read_text().splitlines()[0])["rollout_id"] == "task-1"
+    assert main(["export", folder, "--columns", "nothing"]) == 2
+    assert "no column 'nothing'" in capsys.readouterr().err
+
+
+def test_tail_repair_prune_and_upload(folder, capsys, tmp_path):
+    assert main(["tail", folder, "--from-start", "--for", "0"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 3
+    assert "task-1  turn  answered  153 + 50 tokens" in printed[1]
+    assert main(["tail", folder, "--from-start", "--for", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["completion_tokens"] == 50
+    assert main(["repair", folder]) == 0
+    assert capsys.readouterr().out == "nothing to repair\n"
+    assert main(["upload", folder, "--to", str(tmp_path / "there"), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["uploaded"]) == 1
+    assert main(["prune", str(tmp_path / "there"), "--older-than", "30d"]) == 0
+    assert capsys.readouterr().out == "no run is that old\n"
+    assert main(["prune", str(tmp_path / "there"), "--older-than", "0s", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["removed"][0]["shards"] == 1
+    with pytest.raises(SystemExit):
+        main(["prune", folder, "--older-than", "soon"])
+    assert "'soon' is no age" in capsys.readouterr().err

@@ -1,0 +1,168 @@
+"""What is done to captures after their writers: repair, removal, upload. Nothing that a living writer holds is touched.
+
+Repair keeps every whole batch, ends a shard whose writer was killed, and packs what is closed; run twice, the second
+run finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec import Struct
+
+from . import index
+from .index import INDEX, INDEXED
+from .reader import ShardReader
+from .schema import VERSION, Row, row_digest
+from .sealing import is_written, seal
+from .shard import END_OF_STREAM, SEALED, SUFFIX, serialised, sync_directory
+from .store import CaptureStore
+from .upload import Uploader
+
+_FRESH_S = 60.0
+"""A shard without a batch may belong to a writer that is just starting."""
+
+
+class Mended(Struct, frozen=True):
+    path: str
+    did: str
+
+
+# ---- repair
+
+
+def repair(store: CaptureStore, *, dry_run: bool = False) -> Iterator[Mended]:
+    """What was done, or would be, as it is done. What is no shard is left alone."""
+    for path in sorted(store.directory.rglob("*.tmp")):
+        if path.name.removesuffix(".tmp").endswith((SEALED, INDEX)) and not _fresh(path):
+            yield from _removed(path, "removed what a killed process left half written", dry_run)
+    for path in sorted(store.directory.rglob(f"*{SUFFIX}")):
+        if path.with_suffix(SEALED).exists():
+            yield from _removed(path, "removed: its sealed shard is there", dry_run)
+        elif not is_written(path):
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                yield from _mended(path, dry_run)
+    for path in sorted(store.directory.rglob(f"*{SEALED}")):
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            shard = ShardReader(path)
+            if shard.torn == 0 and index.mapped(path, shard.size) is None:
+                if not dry_run:
+                    index.write(shard.batches(INDEXED), shard.size, path.with_suffix(INDEX))
+                yield Mended(str(path), "its index was made anew")
+
+
+def _mended(path: Path, dry_run: bool) -> Iterator[Mended]:
+    shard = ShardReader(path)
+    if shard.count == 0:
+        if _named(path) and not _fresh(path):
+            yield from _removed(path, "removed: it holds no whole record", dry_run)
+        return
+    if not shard.sealed or shard.torn:
+        if shard.torn:
+            yield Mended(str(path), f"cut {shard.torn} bytes of a torn tail")
+        if not dry_run:
+            _end(shard)
+        yield Mended(str(path), "ended, its writer is gone")
+    if dry_run:
+        yield Mended(str(path), "packed")
+        return
+    sealed = seal(path)
+    if sealed is not None:
+        yield Mended(str(sealed), "packed")
+
+
+def _end(shard: ShardReader) -> None:
+    with shard.path.open("r+b") as file:
+        file.truncate(shard.ends[-1])
+        file.seek(0, 2)
+        if not shard.sealed:
+            end: Row = {"kind": "end", "schema_version": VERSION}
+            end["digest"] = row_digest(end)
+            file.write(serialised([end], _chain_after(shard)))
+        file.write(END_OF_STREAM)
+        file.flush()
+        with contextlib.suppress(OSError):
+            sync_directory(shard.path.parent)
+
+
+def _chain_after(shard: ShardReader) -> bytes:
+    chain = blake2b(digest_size=16)
+    with shard.path.open("rb") as file:
+        left = shard.ends[-1]
+        while left:
+            data = file.read(min(left, 1 << 20))
+            chain.update(data)
+            left -= len(data)
+    return chain.digest()
+
+
+def _named(path: Path) -> bool:
+    """Whether it bears the name of a writer's shard: only that tells an empty one from a stranger's file."""
+    return re.fullmatch(r".+-\d+-\d+", path.stem) is not None
+
+
+def _fresh(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime < _FRESH_S
+
+
+def _removed(path: Path, did: str, dry_run: bool) -> Iterator[Mended]:
+    if not dry_run:
+        path.unlink(missing_ok=True)
+    yield Mended(str(path), did)
+
+
+# ---- prune
+
+
+class Pruned(Struct, frozen=True):
+    path: str
+    """A run's folder."""
+    shards: int
+    bytes: int
+
+
+def prune(store: CaptureStore, older_than_s: float, *, dry_run: bool = False) -> Iterator[Pruned]:
+    """Whole runs whose last record is older. Only shards and their indexes are removed, and folders left empty."""
+    runs: dict[Path, list[Path]] = {}
+    for path in store.paths():
+        runs.setdefault(path.parent, []).append(path)
+    for folder, paths in sorted(runs.items()):
+        if not all(_prunable(path, older_than_s) for path in paths):
+            continue
+        files = [one for path in paths for one in (path, path.with_suffix(INDEX)) if one.exists()]
+        size = sum(one.stat().st_size for one in files)
+        if not dry_run:
+            for file in files:
+                file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        yield Pruned(str(folder), len(paths), size)
+
+
+def _prunable(path: Path, older_than_s: float) -> bool:
+    """Old, nobody's, and a shard: a foreign file keeps its folder."""
+    try:
+        return (
+            _named(path)
+            and ShardReader(path) is not None
+            and time.time() - path.stat().st_mtime >= older_than_s
+            and not is_written(path)
+        )
+    except (ValueError, OSError):
+        return False
+
+
+# ---- upload
+
+
+def upload(store: CaptureStore, uri: str) -> Iterator[Path]:
+    """All sealed shards that are not there yet; yields each that was sent."""
+    uploader = Uploader(uri)
+    for path in store.paths():
+        if path.suffix == SEALED and uploader.put(path):
+            yield path
