@@ -7,9 +7,10 @@ call's record. Only what the backend itself reported is passed on; a transport f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -25,6 +26,8 @@ from .backend import Capabilities
 from .failures import REPEATABLE, is_overflow, pause, retry_after
 
 _PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+_STREAMS = frozenset({"chat"})
+"""Dialects whose streams can be relayed."""
 _PROBE_S = 60.0
 _PROBE_WORDS = 16
 _ROLES = {
@@ -75,17 +78,18 @@ class HttpBackend:
         self._turn = 0
 
     async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
-        body = self._body(request)
+        relayed = call.relayed and self._dialect.name in _STREAMS
+        body = self._body(request, relayed)
         first = self._next_url(call.rollout_id)
         for number in range(self._retries + 1):
             url = self._urls[(first + number) % len(self._urls)]
             started = time.time()
             try:
-                reply = await self._try(url, body, call)
+                reply = await (self._relay if relayed else self._try)(url, body, call)
             except ModelError as error:
                 call.attempts.append(Attempt(url, started, time.time(), error.kind))
-                if number == self._retries or not _repeatable(error):
-                    raise
+                if number == self._retries or not _repeatable(error) or call.increments:
+                    raise  # what a client has seen of a reply cannot be taken back
                 await asyncio.sleep(pause(number, error))
             else:
                 call.attempts.append(Attempt(url, started, time.time()))
@@ -94,12 +98,14 @@ class HttpBackend:
                 return reply if request.sampling.logprobs is not None else _without_texts(reply)
         raise AssertionError("unreachable")
 
-    def _body(self, request: ModelRequest) -> bytes:
+    def _body(self, request: ModelRequest, relayed: bool) -> bytes:
         body = self._extra_body | self._dialect.write_request(replace(request, model=self._model))
         body.pop("stream", None)
         body.pop("stream_options", None)
         if self._ask_token_ids and self._dialect.name == "chat":
             body |= {"return_token_ids": True, "logprobs": True}
+        if relayed:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
         return codec.encode(body)
 
     def _next_url(self, rollout_id: str | None) -> int:
@@ -114,22 +120,52 @@ class HttpBackend:
         call.raw = data
         if status != 200:
             raise self._failure(status, headers, data)
+        return self._read(data)
+
+    def _read(self, data: bytes) -> ModelReply:
         try:
-            return self._dialect.read_reply(codec.decode(data))
+            reply: ModelReply = self._dialect.read_reply(codec.decode(data))
         except ModelError:
             raise
         except Exception as error:
             kind = type(error).__name__
             raise ModelError(502, "backend", f"the backend's reply could not be read ({kind})") from error
+        return reply
+
+    async def _relay(self, url: str, body: bytes, call: Call) -> ModelReply:
+        """A try whose increments go out as they come."""
+        reader = self._dialect.stream_reader()
+        chunks: list[bytes] = []
+        async with self._response("POST", url + _PATHS[self._dialect.name], body) as response:
+            streams = response.status == 200 and response.content_type == "text/event-stream"
+            async for data in response.content.iter_any():
+                chunks.append(data)
+                if not streams:
+                    continue
+                for increment in reader.feed(data):
+                    call.begun = call.begun or reader.begun
+                    call.emit(increment)
+        call.raw = b"".join(chunks)
+        if response.status != 200:
+            raise self._failure(response.status, response.headers, call.raw)
+        return reader.finish() if streams else self._read(call.raw)
 
     async def _send(
         self, method: str, url: str, body: bytes | None, limits: aiohttp.ClientTimeout | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
+        async with self._response(method, url, body, limits) as response:
+            return response.status, response.headers, await response.read()
+
+    @contextlib.asynccontextmanager
+    async def _response(
+        self, method: str, url: str, body: bytes | None, limits: aiohttp.ClientTimeout | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The endpoint's answer; a transport failure as a ModelError that gives its type."""
         try:
             async with session().request(
                 method, url, data=body, headers=self._headers, timeout=limits or self._timeout
             ) as response:
-                return response.status, response.headers, await response.read()
+                yield response
         except TimeoutError:
             raise ModelError(504, "timeout", "the backend did not answer in time") from None
         except aiohttp.ClientConnectorError as error:

@@ -17,6 +17,7 @@ from ..backends.backend import Capabilities
 from ..exchange.errors import InvalidRequest
 from ..exchange.parts import Media, Message, Origin, Part, Text, ToolResult
 from ..exchange.request import ModelRequest, Sampling
+from . import methods
 from .fields import CARRIED, HARMLESS, KNOWN
 
 if TYPE_CHECKING:
@@ -120,10 +121,12 @@ class Adapter:
         """Without the fields that this backend is not to get; what they would have done is said (A6)."""
         if origin is None:
             return None
-        same = origin.dialect == self._server.backend_dialect
-        if same and self._forward_unknown:
-            return origin
         dialect = origin.dialect
+        method = methods.overridden(self._server, dialect)
+        spoken = self._server.backend_dialect if method is None else methods.DIALECTS[method].name
+        same = dialect == spoken
+        if same and self._forward_unknown and method is None:
+            return origin
         dropped = origin.body.keys() - (KNOWN if same else CARRIED).get(dialect, origin.body.keys())
         if not dropped:
             return origin

@@ -1,7 +1,7 @@
 """The model server that others subclass: say how a ModelRequest becomes a ModelReply, the rest is here.
 
-A subclass implements `generate`, or sets `self._backend` in `start`. Dialects, streams, errors,
-capture and status are the same for all of them.
+A subclass implements `generate`, or sets `self._backend` in `start`, or overrides `chat_completions` or `responses` as
+in NeMo Gym. Dialects, streams, errors, capture and status are the same for all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..exchange.errors import ModelError
 from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest
 from ..web.service import SimpleServer
+from . import methods
 
 if TYPE_CHECKING:
     from .app import ModelApp
@@ -82,7 +83,25 @@ class SimpleResponsesAPIModel(SimpleServer):
 
     async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
         """One call. Cancelling it must end the work behind it. Raises ModelError."""
-        return await self._require_backend().generate(request, call)
+        dialect = "chat" if request.origin is None else request.origin.dialect
+        method = methods.overridden(self, dialect)
+        if method is not None:
+            return await methods.ask(self, method, request, call)
+        return await self.backend.generate(request, call)
+
+    @methods.inherited
+    async def chat_completions(self, body: Any) -> Any:
+        """For subclasses in NeMo Gym's manner: a Chat Completions body to its reply, by the server's own backend."""
+        from ..dialects.chat.objects import NeMoGymChatCompletion  # the SDK: not where only a configuration is checked
+
+        return NeMoGymChatCompletion.model_validate(await methods.through(self, "chat_completions", body))
+
+    @methods.inherited
+    async def responses(self, body: Any) -> Any:
+        """The same of Responses."""
+        from ..dialects.responses.objects import NeMoGymResponse
+
+        return NeMoGymResponse.model_validate(await methods.through(self, "responses", body))
 
     async def probe(self) -> Capabilities:
         """What the backend can do, asked now. Raises ModelError while it does not answer."""
@@ -90,14 +109,16 @@ class SimpleResponsesAPIModel(SimpleServer):
 
     async def count(self, request: ModelRequest) -> int:
         """Prompt tokens of a request."""
-        return await self._require_backend().count(request)
+        return await self.backend.count(request)
 
     def setup_webserver(self) -> ModelApp:
         from .app import ModelApp  # Arrow and all: not where only the configuration is checked
 
         return ModelApp(self, self.context)
 
-    def _require_backend(self) -> Backend:
+    @property
+    def backend(self) -> Backend:
+        """Raises ModelError while there is none."""
         if self._backend is None:
             raise ModelError(503, "overloaded", "the backend is not ready yet", retry_after=1.0)
         return self._backend

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...exchange.errors import ModelError
 from ...exchange.increments import Increment
-from ...exchange.parts import Part, Reasoning, Refusal, Text
+from ...exchange.parts import Origin, Part, Reasoning, Refusal, Text
 from ...exchange.reply import ModelReply
 from .. import codec, failures
 from ..sse import Decoder
@@ -58,6 +58,21 @@ class ChatReader:
         except ValueError:
             raise ModelError(502, "backend", "The backend's stream is malformed.") from None
         return [increment for event in events for increment in self._event(event.data)]
+
+    @property
+    def begun(self) -> ModelReply | None:
+        """What the first chunk says of the reply; no choices."""
+        body = self._body
+        if body is None:
+            return None
+        created = body.get("created")
+        return ModelReply(
+            id=body.get("id") or "",
+            model=body.get("model") or "",
+            created=created if isinstance(created, int) else 0,
+            choices=(),
+            origin=Origin(NAME, dict(body)),
+        )
 
     def finish(self) -> ModelReply:
         for event in self._decoder.finish():
