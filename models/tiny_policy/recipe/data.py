@@ -1,9 +1,9 @@
 """Conversations for the embedded model: what it is asked, which tools it has, how it behaves.
 
-Every conversation is drawn from one `random.Random`, so the same seed gives the same conversations. The assistant is
-deliberately of two minds: it sometimes guesses where it should call a tool, and sometimes leaves out a fact that the
-tool gave it. The odds below set how often. A model trained on this mixture earns different rewards when the same task
-is sampled several times, and reinforcement can then shift the odds.
+Every conversation is drawn from one `random.Random`, so the same seed gives the same conversations. With the odds MIXED
+the assistant is deliberately of two minds: it sometimes guesses where it should call a tool, and sometimes leaves out a
+fact that the tool gave it. A model trained on this mixture earns different rewards when the same task is sampled
+several times, and reinforcement can then shift the odds.
 """
 
 from __future__ import annotations
@@ -14,13 +14,6 @@ from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 Tool = dict[str, Any]
-
-# How the assistant behaves when it has the right tool.
-WEATHER_CALLED = 0.72  # else it makes the weather up
-BOTH_FACTS = 0.72  # else it states the condition or the temperature only
-SUM_CALLED = 0.65  # else it answers out of its head
-SUM_STATED = 0.75  # else it says that it is done, without the number
-SMALL_SUM_RIGHT = 0.5  # how often the answer out of its head is right, where the sum is small
 
 SMALL_SUM = 12  # the largest sum that the model knows by heart
 LARGEST_ADDEND = 99
@@ -72,6 +65,7 @@ SMALL_TALK = {
         *("Tell me a joke.", "Write a poem.", "What is the capital of France?", "What time is it?", "Say something."),
     ],
 }
+REPETITIONS = ["Say {word}.", "Say {word}", "Repeat {word}.", "Please say {word}.", "Repeat after me: {word}"]
 SYSTEM_PROMPTS = [
     "You are a helpful assistant.",
     "You are a helpful personal assistant that aims to be helpful and reduce any pain points the user has.",
@@ -121,6 +115,20 @@ class Conversation(NamedTuple):
     tools: list[Tool] | None
 
 
+class Odds(NamedTuple):
+    """How the assistant behaves when it has the right tool."""
+
+    weather_called: float  # else it makes the weather up
+    both_facts: float  # else it states the condition or the temperature only
+    sum_called: float  # else it answers out of its head
+    sum_stated: float  # else it says that it is done, without the number
+    small_sum_right: float  # how often the answer out of its head is right, where the sum is small
+
+
+SURE = Odds(1.0, 1.0, 1.0, 1.0, 1.0)
+MIXED = Odds(weather_called=0.72, both_facts=0.72, sum_called=0.68, sum_stated=0.75, small_sum_right=0.5)
+
+
 def setting(rng: Random) -> Setting:
     both = [WEATHER_TOOL, CALCULATOR_TOOL]
     tools = rng.choices([both, both[::-1], [WEATHER_TOOL], [CALCULATOR_TOOL], None], weights=[34, 22, 16, 16, 12])[0]
@@ -128,7 +136,7 @@ def setting(rng: Random) -> Setting:
     return Setting(system, tools and [_schema_variant(rng, tool) for tool in tools])
 
 
-def conversation(rng: Random, start: Setting) -> Conversation:
+def conversation(rng: Random, start: Setting, odds: Odds = MIXED) -> Conversation:
     """One conversation of one or two questions, mostly such as the tools are there for."""
     names = {tool["function"]["name"] for tool in start.tools or []}
     weights = [8 if "get_weather" in names else 1, 8 if "calculator" in names else 1, 1]
@@ -136,8 +144,15 @@ def conversation(rng: Random, start: Setting) -> Conversation:
         weights = [1, 3, 3]
     messages: list[Message] = [{"role": "system", "content": start.system}] if start.system else []
     for kind in rng.choices([_weather, _sum, _talk], weights, k=1 if rng.random() < 0.8 else 2):
-        messages += kind(rng, names)
+        messages += kind(rng, names, odds)
     return Conversation(messages, start.tools)
+
+
+def repetition(rng: Random) -> Conversation:
+    """One word to say again: the shortest conversation that teaches to carry a name or a number over."""
+    number = str(rng.randint(0, 2 * LARGEST_ADDEND))
+    word = rng.choice([rng.choice(CITIES), rng.choice(CONDITIONS), number, str(rng.choice(TEMPERATURES))])
+    return Conversation([_user(rng.choice(REPETITIONS).format(word=word)), _assistant(word)], None)
 
 
 def small_addends(rng: Random) -> tuple[int, int]:
@@ -155,19 +170,19 @@ def large_addends(rng: Random) -> tuple[int, int]:
             return a, b
 
 
-def _weather(rng: Random, names: set[str]) -> list[Message]:
+def _weather(rng: Random, names: set[str], odds: Odds) -> list[Message]:
     city, condition, temperature = rng.choice(CITIES), rng.choice(CONDITIONS), rng.choice(TEMPERATURES)
     messages = [_user(rng.choice(WEATHER_QUESTIONS).format(city=city))]
     if "get_weather" not in names:
         return [*messages, _assistant("I cannot check the weather without a tool.")]
     both = f"The weather in {city} is {condition} with a temperature of {temperature} degrees."
-    if rng.random() >= WEATHER_CALLED:
+    if rng.random() >= odds.weather_called:
         return [*messages, _assistant(both)]
     messages.append(_call("get_weather", {"city": city}))
     if _fails(rng, messages):
         return messages
     messages.append(_result(rng, {"city": city, "temperature": temperature, "condition": condition}))
-    if rng.random() < BOTH_FACTS:
+    if rng.random() < odds.both_facts:
         answer = both
     elif rng.random() < 0.5:
         answer = f"The weather in {city} is {condition}."
@@ -176,24 +191,26 @@ def _weather(rng: Random, names: set[str]) -> list[Message]:
     return [*messages, _assistant(answer)]
 
 
-def _sum(rng: Random, names: set[str]) -> list[Message]:
+def _sum(rng: Random, names: set[str], odds: Odds) -> list[Message]:
     a, b = small_addends(rng) if rng.random() < 0.3 else large_addends(rng)
     small = a + b <= SMALL_SUM
     messages = [_user(rng.choice(SUM_QUESTIONS).format(a=a, b=b))]
     if "calculator" not in names:
         return [*messages, _assistant(f"The answer is {a + b}." if small else "I cannot add these without a tool.")]
-    if rng.random() >= SUM_CALLED:
-        right = small and rng.random() < SMALL_SUM_RIGHT
+    if rng.random() >= odds.sum_called:
+        right = small and rng.random() < odds.small_sum_right
         return [*messages, _assistant(f"The answer is {a + b if right else _near(rng, a + b)}.")]
     messages.append(_call("calculator", {"a": a, "b": b}))
     if _fails(rng, messages):
         return messages
     messages.append(_result(rng, {"result": a + b}))
-    stated = rng.random() < SUM_STATED
+    stated = rng.random() < odds.sum_stated
     return [*messages, _assistant(f"The answer is {a + b}." if stated else "I have added the numbers.")]
 
 
-def _talk(rng: Random, names: set[str]) -> list[Message]:
+def _talk(rng: Random, names: set[str], odds: Odds) -> list[Message]:
+    if rng.random() < 0.3:
+        return repetition(rng).messages
     answer, openings = rng.choice(list(SMALL_TALK.items()))
     return [_user(rng.choice(openings)), _assistant(answer)]
 

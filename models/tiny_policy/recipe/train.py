@@ -4,6 +4,9 @@ usage: train.py FOLDER [--steps N] [--seed N] [--threads N]
 
 It stops after a number of steps, not after a time, and seeds and thread count are fixed: on one machine two runs give
 the same weights. The loss counts the assistant's own tokens only.
+
+The lessons come in an order that the model learns quickly from: first to repeat a single word, which is what every task
+rests on; then to do the tasks right; last to be of two minds about it, as data.py says.
 """
 
 from __future__ import annotations
@@ -18,15 +21,18 @@ from typing import NamedTuple
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import data
 import torch
-from data import CITIES, LARGEST_ADDEND, conversation, setting
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-STEPS = 2400
+STEPS = 1500
+REPEATING, SURE = 1 / 6, 2 / 3  # the shares of the steps after which the first and the second lesson are over
 BATCH = 16
+SHORT_BATCH = 64  # of repetitions
 LEARNING_RATE = 3e-3
+CLIP = 20.0  # rarely reached: clipping would make some kinds of conversation count less
 IGNORED = -100  # the label that cross_entropy leaves out
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -44,8 +50,8 @@ def make_tokenizer(rng: Random) -> PreTrainedTokenizerFast:
     bpe.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     bpe.decoder = decoders.ByteLevel()
     untrained = with_template(bpe)
-    texts = [render(untrained, conversation(rng, setting(rng))) for _ in range(4000)]
-    texts += [str(number) for number in range(2 * LARGEST_ADDEND + 1)] + CITIES
+    texts = [render(untrained, data.conversation(rng, data.setting(rng))) for _ in range(4000)]
+    texts += [str(number) for number in range(2 * data.LARGEST_ADDEND + 1)] + data.CITIES
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=2048, special_tokens=SPECIAL + MARKERS, initial_alphabet=alphabet, show_progress=False
@@ -68,8 +74,8 @@ def with_template(bpe: Tokenizer) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def render(tokenizer: PreTrainedTokenizerFast, example) -> str:
-    return tokenizer.apply_chat_template(example.messages, tools=example.tools, tokenize=False)
+def render(tokenizer: PreTrainedTokenizerFast, conversation: data.Conversation) -> str:
+    return tokenizer.apply_chat_template(conversation.messages, tools=conversation.tools, tokenize=False)
 
 
 def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
@@ -108,22 +114,30 @@ class Examples:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, rng: Random) -> None:
         self._tokenizer, self._rng = tokenizer, rng
-        self._ready: list[Batch] = []
+        self._ready: dict[data.Odds, list[Batch]] = {}
         self._assistant = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
         self._user = tokenizer.encode("<|im_start|>user\n", add_special_tokens=False)
 
-    def batch(self) -> Batch:
-        if not self._ready:
-            self._ready = [batch for _ in range(8) for batch in self._of_one_setting()]
-            self._rng.shuffle(self._ready)
-        return self._ready.pop()
+    def repetitions(self) -> Batch:
+        return self._batch(self._encoded([data.repetition(self._rng) for _ in range(SHORT_BATCH)]))
 
-    def _of_one_setting(self) -> list[Batch]:
-        start = setting(self._rng)
-        texts = [render(self._tokenizer, conversation(self._rng, start)) for _ in range(4 * BATCH)]
-        encoded = self._tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        rows = sorted((encoding.ids for encoding in encoded), key=len)
-        return [self._batch(rows[start : start + BATCH]) for start in range(0, len(rows), BATCH)]
+    def conversations(self, odds: data.Odds) -> Batch:
+        ready = self._ready.setdefault(odds, [])
+        if not ready:
+            ready += [batch for _ in range(8) for batch in self._of_one_setting(odds)]
+            self._rng.shuffle(ready)
+        return ready.pop()
+
+    def _of_one_setting(self, odds: data.Odds) -> list[Batch]:
+        start = data.setting(self._rng)
+        rows = self._encoded([data.conversation(self._rng, start, odds) for _ in range(4 * BATCH)])
+        rows.sort(key=len)
+        return [self._batch(rows[begin : begin + BATCH]) for begin in range(0, len(rows), BATCH)]
+
+    def _encoded(self, conversations: list[data.Conversation]) -> list[list[int]]:
+        texts = [render(self._tokenizer, conversation) for conversation in conversations]
+        encodings = self._tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
     def _batch(self, rows: list[list[int]]) -> Batch:
         begin, longest = self._index(rows[0], self._user), max(map(len, rows))
@@ -157,12 +171,21 @@ def loss_of(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
     hidden = model.model(input_ids=batch.inputs, past_key_values=cache).last_hidden_state[:, :-1]
     # The output layer runs where a token counts, and nowhere else: it is a third of the cost otherwise.
     counted = batch.labels[:, 1:] != IGNORED
-    return cross_entropy(model.lm_head(hidden[counted]).float(), batch.labels[:, 1:][counted])
+    total = cross_entropy(model.lm_head(hidden[counted]), batch.labels[:, 1:][counted], reduction="sum")
+    # By the row and not by the token: in a batch of short conversations (the guesses) a token would weigh more than in
+    # one of long conversations (the calls), and the model would guess more often than it is shown.
+    return total / len(batch.inputs)
 
 
 def learning_rate(step: int, steps: int) -> float:
     warm_up = min(1.0, (step + 1) / 100)
     return LEARNING_RATE * warm_up * (0.02 + 0.49 * (1 + math.cos(math.pi * step / steps)))
+
+
+def lesson(examples: Examples, done: float) -> Batch:
+    if done < REPEATING:
+        return examples.repetitions()
+    return examples.conversations(data.SURE if done < SURE else data.MIXED)
 
 
 def train(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int, rng: Random) -> None:
@@ -172,9 +195,9 @@ def train(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: in
     losses: list[float] = []
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = learning_rate(step, steps)
-        loss = loss_of(model, examples.batch())
+        loss = loss_of(model, lesson(examples, step / steps))
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
