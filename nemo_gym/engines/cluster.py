@@ -13,6 +13,7 @@ _STORE_BYTES = 128 * 1024 * 1024
 """Replies are returned in line; weights go by path."""
 _INIT_S = 120.0
 _SHUTDOWN_S = 15.0
+_TRIES = 3
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -47,7 +48,14 @@ def _init(address: str, cpus: int) -> None:
             "object_store_memory": _STORE_BYTES,
             "num_cpus": cpus,
         }
-    ray.init(**options)
+    for left in reversed(range(_TRIES if address == "local" else 1)):
+        try:
+            ray.init(**options)
+            return
+        except Exception:  # a node of Ray's has 30 s to come up, which a busy machine may need more than once
+            ray.shutdown()
+            if not left:
+                raise
 
 
 async def disconnect() -> None:
