@@ -11,7 +11,7 @@ from typing import Any
 
 _STORE_BYTES = 128 * 1024 * 1024
 """Replies are returned in line; weights go by path."""
-_INIT_S = 120.0
+_INIT_S = 180.0
 _SHUTDOWN_S = 15.0
 _TRIES = 3
 
