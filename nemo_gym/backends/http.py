@@ -17,6 +17,7 @@ import aiohttp
 from msgspec.structs import replace
 
 from ..dialects import codec
+from ..dialects.chat.reply import decode_reply
 from ..exchange.call import Attempt, Call
 from ..exchange.errors import ModelError
 from ..exchange.reply import ModelReply
@@ -120,11 +121,15 @@ class HttpBackend:
         call.raw = data
         if status != 200:
             raise self._failure(status, headers, data)
-        return self._read(data)
+        return self._read(data, call)
 
-    def _read(self, data: bytes) -> ModelReply:
+    def _read(self, data: bytes, call: Call) -> ModelReply:
         try:
-            reply: ModelReply = self._dialect.read_reply(codec.decode(data))
+            reply: ModelReply
+            if self._dialect.name == "chat":
+                reply = decode_reply(data, texts=call.request.sampling.logprobs is not None)
+            else:
+                reply = self._dialect.read_reply(codec.decode(data))
         except ModelError:
             raise
         except Exception as error:
@@ -148,7 +153,7 @@ class HttpBackend:
         call.raw = b"".join(chunks)
         if response.status != 200:
             raise self._failure(response.status, response.headers, call.raw)
-        return reader.finish() if streams else self._read(call.raw)
+        return reader.finish() if streams else self._read(call.raw, call)
 
     async def _send(
         self, method: str, url: str, body: bytes | None, limits: aiohttp.ClientTimeout | None = None

@@ -21,6 +21,9 @@ from ..exchange.reply import ModelReply
 
 _FRAME_BYTES = 64 * 1024
 """Frames are gathered up to this size before they are handed to the socket."""
+_SMALL = 16 * 1024
+_AT_ONCE = 256 * 1024
+"""Bytes that any socket takes whole, and those that one on loopback does within a round of the loop."""
 _ACCEPT_POLL_S = 0.02
 _ACCEPT_S = 300.0
 """A client that reads nothing for so long is gone."""
@@ -217,11 +220,13 @@ class Delivery:
 
     async def _last(self, data: bytes) -> bool:
         """The end of the answer. True when the socket took all of it; the answer stays open until it did (A16)."""
-        if self._transport is None or self._hang_up is None:
+        if self._transport is None or self._hang_up is None or len(data) <= _SMALL:
             await self._chunk(data, last=True)
             return not self._gone
         await self._chunk(data)
         await asyncio.sleep(0)  # uvloop writes at the end of the loop's round
+        if self._transport.is_closing() and len(data) <= _AT_ONCE:
+            return True  # the client had it all and closed
         patience = time.monotonic() + _ACCEPT_S
         while self._transport.get_write_buffer_size() and not self._gone:
             if time.monotonic() > patience:

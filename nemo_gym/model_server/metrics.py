@@ -20,6 +20,8 @@ class Metrics:
         self._in_flight = Gauge("ng_calls_in_flight", "Calls being answered.", registry=self.registry)
         self._queued = Gauge("ng_calls_queued", "Calls waiting for a free place.", registry=self.registry)
         self._tokens = Counter("ng_tokens", "Tokens, as the backend counts them.", ["kind"], registry=self.registry)
+        self._prompt, self._completion = (self._tokens.labels(kind) for kind in ("prompt", "completion"))
+        self._kinds: dict[tuple[str, str, str], Counter] = {}
         self._seconds = Histogram(
             "ng_call_seconds", "From the request's last byte to its record.", buckets=_SECONDS, registry=self.registry
         )
@@ -47,13 +49,17 @@ class Metrics:
         reply: ModelReply | None,
     ) -> None:
         """Seconds are wall time."""
-        self._calls.labels(dialect, status, error_kind).inc()
+        kind = (dialect, status, error_kind)
+        counter = self._kinds.get(kind)
+        if counter is None:
+            counter = self._kinds[kind] = self._calls.labels(*kind)
+        counter.inc()
         self._seconds.observe(seconds)
         if backend_seconds is not None:
             self._backend_seconds.observe(backend_seconds)
         if reply is not None:
-            self._tokens.labels("prompt").inc(reply.usage.prompt or 0)
-            self._tokens.labels("completion").inc(reply.usage.completion or 0)
+            self._prompt.inc(reply.usage.prompt or 0)
+            self._completion.inc(reply.usage.completion or 0)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ...exchange.errors import ModelError
@@ -20,6 +22,7 @@ from ...exchange.parts import Origin, Part, Reasoning, Refusal, Text, ToolCall
 from ...exchange.reply import Choice, Finish, ModelReply, TokenTrace, Usage
 from ...exchange.request import ModelRequest
 from ...exchange.tools import Tool
+from .. import codec
 from .request import NAME, read_assistant
 
 _FINISH: dict[str, Finish] = {
@@ -42,6 +45,76 @@ def read_reply(body: Mapping[str, Any]) -> ModelReply:
         return _read_reply(body)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise ModelError(502, "backend", "The backend's reply is not a Chat Completions object.") from None
+
+
+class _Sampled(Struct, gc=False):
+    logprob: float | None
+
+
+class _SampledText(Struct, gc=False):
+    token: str
+    logprob: float | None
+    top_logprobs: list[_SampledText] | None = None
+
+
+class _Sampleds(Struct, gc=False):
+    content: list[_Sampled] | None = None
+
+
+class _SampledTexts(Struct, gc=False):
+    content: list[_SampledText] | None = None
+
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_OBJECTS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_INTS = msgspec.json.Decoder(list[int] | None)
+_LOGPROBS = msgspec.json.Decoder(_Sampleds | None)
+_TEXTS = msgspec.json.Decoder(_SampledTexts | None)
+
+
+def decode_reply(data: bytes, *, texts: bool) -> ModelReply:
+    """What `read_reply` makes of these bytes, faster where they bear token ids; `texts` as well only where asked.
+
+    An object for each token is what costs, so the columns are decoded typed and never become dicts. Whatever is not
+    as expected goes the long way.
+    """
+    if b'"token_ids"' not in data:
+        return read_reply(codec.decode(data))
+    try:
+        return _decode_reply(data, texts)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return read_reply(codec.decode(data))
+
+
+def _decode_reply(data: bytes, texts: bool) -> ModelReply:
+    raw = _OBJECT.decode(data)
+    prompt = _INTS.decode(raw.pop("prompt_token_ids", b"null"))
+    traces = []
+    bodies = []
+    for choice in _OBJECTS.decode(raw.pop("choices", b"[]")):
+        ids = _INTS.decode(choice.pop("token_ids", b"null"))
+        found = choice.pop("logprobs", b"null")
+        if texts or ids is None:
+            said = _TEXTS.decode(found)
+            entries = None if said is None else msgspec.to_builtins(said.content)
+            traces.append(read_trace(ids, entries))
+        else:
+            sampled = _LOGPROBS.decode(found)
+            traces.append(_bare_trace(ids, None if sampled is None else sampled.content))
+        bodies.append({name: codec.decode(bytes(value)) for name, value in choice.items()})
+    body = {name: codec.decode(bytes(value)) for name, value in raw.items()}
+    reply = read_reply({**body, "choices": bodies})
+    by_place = {body.get("index", place): trace for place, (body, trace) in enumerate(zip(bodies, traces, strict=True))}
+    choices = tuple(replace(choice, tokens=by_place.get(choice.index, choice.tokens)) for choice in reply.choices)
+    return replace(reply, choices=choices, prompt_ids=int_array(prompt))
+
+
+def _bare_trace(ids: list[int], entries: list[_Sampled] | None) -> TokenTrace:
+    if entries is None or len(entries) != len(ids):
+        return TokenTrace(ids=array("i", ids))
+    # As in `read_trace`: vLLM's own floor stands for minus infinity.
+    values = [-9999.0 if entry.logprob is None else entry.logprob for entry in entries]
+    return TokenTrace(ids=array("i", ids), logprobs=array("f", values))
 
 
 def _read_reply(body: Mapping[str, Any]) -> ModelReply:

@@ -21,6 +21,7 @@ from . import schema
 
 NAME = "chat"
 _EMPTY: Mapping[str, Any] = {}
+_NO_TOOLS = Toolbox(())
 
 
 def read_request(body: Any) -> ModelRequest:
@@ -194,7 +195,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     """The body for a backend: what is generated, without how this client wanted it delivered."""
     read = request.origin.body if request.origin is not None and request.origin.dialect == NAME else _EMPTY
     body = {key: value for key, value in read.items() if key not in schema.FIELDS}
-    toolbox = Toolbox(request.tools)
+    toolbox = Toolbox(request.tools) if request.tools else _NO_TOOLS
     body["messages"] = [_write_message(message, toolbox) for message in request.messages if _sayable(message)]
     if request.model is not None:
         body["model"] = request.model

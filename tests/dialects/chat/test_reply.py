@@ -6,8 +6,10 @@ from array import array
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nemo_gym.dialects import chat
+from nemo_gym.dialects.chat.reply import decode_reply
 from nemo_gym.dialects.dialect import Head, replay
 from nemo_gym.exchange.errors import ModelError
 from nemo_gym.exchange.increments import fold
@@ -240,3 +242,28 @@ def test_an_error_in_the_stream():
     with pytest.raises(ModelError) as caught:
         reader.feed(b'data: {"error": {"message": "no memory", "type": "oom", "code": 503}}\n\n')
     assert (caught.value.status, caught.value.kind, caught.value.message) == (503, "overloaded", "no memory")
+
+
+@pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.parametrize("floor", [None, -0.5])
+def test_bytes_with_token_ids_are_read_as_their_object_is(texts, floor):
+    entry = {"token": "a", "logprob": floor, "bytes": [97], "top_logprobs": [{"token": "b", "logprob": -1.0}]}
+    message = {"role": "assistant", "content": "aé", "big": 10**30}
+    choice = {
+        "index": 1,
+        "message": message,
+        "finish_reason": "stop",
+        "token_ids": [5],
+        "logprobs": {"content": [entry]},
+    }
+    other = choice | {"index": 0, "token_ids": [7, 8], "stop_reason": "x"}  # ids and log-probs that do not line up
+    body = {"id": "i", "model": "m", "created": 1, "choices": [choice, other], "prompt_token_ids": [1, 2]}
+    body["usage"] = {"prompt_tokens": 2, "completion_tokens": 3}
+    whole = chat.read_reply(body)
+    found = decode_reply(json.dumps(body).encode(), texts=texts)
+    if not texts:
+        whole = replace(
+            whole, choices=tuple(replace(c, tokens=replace(c.tokens, texts=None, top=None)) for c in whole.choices)
+        )
+    assert found == whole
+    assert chat.write_reply(found, REQUEST) == chat.write_reply(whole, REQUEST)

@@ -1,0 +1,315 @@
+"""What a call costs: CPU of a model server a call, beside a bare pass-through before the same canned backend.
+
+    python -m benchmarks.server                 # every case
+    python -m benchmarks.server --quick         # fewer calls
+    python -m benchmarks.server --only chat     # cases whose name has the word
+    python -m benchmarks.server --profile chat  # cProfile of our server in that case
+
+The model server runs as `ng_run` runs it: uvicorn, capture on, every record synced before its answer leaves, calls in
+rollouts. The bare one is twenty lines on the same uvicorn and the same HTTP client. Both are processes, and
+so is the backend; the figures are their CPU times. Ratios are what counts, absolute times are one machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+HOST = "127.0.0.1"
+TICK = os.sysconf("SC_CLK_TCK")
+_SENTENCE = "the quick brown fox jumps over the lazy dog and so on for a good while until it is done"
+WORDS = _SENTENCE.split()
+
+
+class Case(Struct):
+    name: str
+    body: dict[str, Any]
+    reply: bytes
+    asked: float
+    """The highest ratio to the bare server that we ask for."""
+    concurrent: int = 64
+    calls: int = 6000
+    path: str = "/v1/chat/completions"
+    ids: bool = False
+
+
+def text(tokens: int) -> str:
+    return " ".join(WORDS[place % len(WORDS)] for place in range(tokens))
+
+
+def reply(content: str, tokens: int | None = None) -> bytes:
+    choice: dict[str, Any] = {
+        "index": 0,
+        "message": {"role": "assistant", "content": content},
+        "finish_reason": "stop",
+        "logprobs": None,
+    }
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1_700_000_000, "model": "m"}
+    usage = {"prompt_tokens": 64, "completion_tokens": 200, "total_tokens": 264}
+    whole: dict[str, Any] = {**body, "choices": [choice], "usage": usage}
+    if tokens is not None:
+        entries = [
+            {"token": f" {WORDS[n % len(WORDS)]}", "logprob": -0.123456 - n / 1e4, "bytes": None, "top_logprobs": []}
+            for n in range(tokens)
+        ]
+        choice["logprobs"] = {"content": entries}
+        choice["token_ids"] = [1000 + n % 30000 for n in range(tokens)]
+        whole["prompt_token_ids"] = list(range(64))
+    return msgspec.json.encode(whole)
+
+
+def cases() -> list[Case]:
+    hello = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": text(40)}]
+    small = {"model": "m", "messages": hello, "temperature": 1.0}
+    tool = {
+        "type": "object",
+        "properties": {name: {"type": "string", "description": text(8)} for name in ("path", "text", "mode")},
+    }
+    tools = [
+        {"type": "function", "function": {"name": f"tool_{n}", "description": text(30), "parameters": tool}}
+        for n in range(6)
+    ]
+    turns: list[Any] = [{"role": "system", "content": text(300)}, {"role": "user", "content": text(60)}]
+    for n in range(19):
+        function = {"name": "tool_1", "arguments": '{"path": "/tmp/x"}'}
+        turns.append(
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": f"c{n}", "type": "function", "function": function}],
+            }
+        )
+        turns.append({"role": "tool", "tool_call_id": f"c{n}", "content": text(80)})
+    agent = {"model": "m", "messages": turns, "tools": tools}
+    plain = reply(text(200))
+    streamed = {**small, "stream": True}
+    return [
+        Case("chat", small, plain, 2.5),
+        Case("chat, streamed", streamed, plain, 2.8),
+        Case("chat, streamed, 200 pieces", streamed, reply("x" * 3200), 5.0),
+        Case("agent, 40 messages and 6 tools", agent, plain, 3.0, calls=4000),
+        Case("200 tokens with ids", small, reply(text(200), 200), 2.0, calls=4000, ids=True),
+        Case("8,000 tokens with ids", small, reply(text(8000), 8000), 1.0, concurrent=16, calls=300, ids=True),
+        Case("chat, one at a time", small, plain, 3.0, concurrent=1, calls=1500),
+        Case("responses, streamed", {"input": text(40), "stream": True}, plain, 3.0, path="/v1/responses"),
+    ]
+
+
+# ---- the three processes
+
+
+class Canned(asyncio.Protocol):
+    """Answers every request with the same bytes; the first line of a request names none of them."""
+
+    answer = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport, self.data = transport, b""
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        while (end := self.data.find(b"\r\n\r\n")) >= 0:
+            head = self.data[:end].lower()
+            place = head.find(b"content-length:")
+            size = int(head[place + 15 :].split(b"\r\n")[0]) if place >= 0 else 0
+            if len(self.data) < end + 4 + size:
+                return
+            self.data = self.data[end + 4 + size :]
+            self.transport.write(self.answer)
+
+
+async def backend(sock: socket.socket) -> None:
+    data = sys.stdin.buffer.read()
+    Canned.answer = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(data) + data
+    )
+    server = await asyncio.get_running_loop().create_server(Canned, sock=sock, backlog=1024)
+    await server.serve_forever()
+
+
+def bare(url: str) -> Any:
+    """The yardstick."""
+    from nemo_gym.web.client import session
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while True:
+                kind = (await receive())["type"]
+                await send({"type": f"{kind}.complete"})
+                if kind == "lifespan.shutdown":
+                    return
+        body = b""
+        while True:
+            message = await receive()
+            body += message["body"]
+            if not message.get("more_body"):
+                break
+        async with session().post(f"{url}/chat/completions", data=body) as response:
+            data = await response.read()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": data})
+
+    return app
+
+
+def ours(url: str, captures: str, ids: bool) -> Any:
+    from nemo_gym.model_server.app import ModelApp
+    from nemo_gym.web.peers import ServerClient
+    from nemo_gym.web.service import ServerContext
+    from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
+
+    config = VLLMModelConfig(name="policy_model", base_url=url, model="m", return_token_ids=ids)
+    context = ServerContext(
+        "policy_model", "responses_api_models", "vllm_model", {}, run_id="bench", capture={"dir": captures}
+    )
+    return ModelApp(VLLMModel(config=config, server_client=ServerClient({})), context)
+
+
+def role(arguments: argparse.Namespace) -> None:
+    import uvloop
+
+    from nemo_gym.web.serve import serve
+
+    sock = socket.socket(fileno=arguments.fd)
+    if arguments.role == "backend":
+        uvloop.run(backend(sock))
+        return
+    app = bare(arguments.url) if arguments.role == "bare" else ours(arguments.url, arguments.captures, arguments.ids)
+    if not arguments.profile:
+        serve(app, sock)
+        return
+    import cProfile
+    import pstats
+
+    profile = cProfile.Profile()
+    with contextlib.suppress(SystemExit):
+        profile.runcall(serve, app, sock)
+    pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(45)
+
+
+@contextlib.contextmanager
+def process(kind: str, *arguments: str, stdin: bytes = b"") -> Iterator[tuple[int, int]]:
+    """Its port and its pid."""
+    sock = socket.socket()
+    sock.bind((HOST, 0))
+    sock.listen(1024)
+    argv = [sys.executable, "-m", "benchmarks.server", "--role", kind, "--fd", str(sock.fileno()), *arguments]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[sock.fileno()])
+    assert child.stdin is not None
+    child.stdin.write(stdin)
+    child.stdin.close()
+    try:
+        yield sock.getsockname()[1], child.pid
+    finally:
+        sock.close()
+        child.terminate()
+        child.wait()
+
+
+# ---- load
+
+
+def cpu(pid: int) -> float:
+    """Seconds of all its threads, in user and system."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+async def client(port: int, requests: Iterator[bytes], times: list[float]) -> None:
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 24)
+    for request in requests:
+        begun = time.perf_counter()
+        writer.write(request)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert head.startswith(b"http/1.1 200"), head
+        place = head.find(b"content-length:")
+        if place >= 0:
+            await reader.readexactly(int(head[place + 15 :].split(b"\r\n")[0]))
+        else:
+            await reader.readuntil(b"\r\n0\r\n\r\n")
+        times.append(time.perf_counter() - begun)
+    writer.close()
+
+
+async def load(port: int, case: Case, calls: int, times: list[float]) -> None:
+    data = msgspec.json.encode(case.body)
+    heads = [
+        f"POST /ng-rollout/r{n}{case.path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(data)}\r\n\r\n".encode()
+        for n in range(max(1, calls // 5))
+    ]
+    requests = (heads[n % len(heads)] + data for n in range(calls))
+    await asyncio.gather(*(client(port, requests, times) for _ in range(case.concurrent)))
+
+
+def measure(port: int, pid: int, case: Case, calls: int) -> tuple[float, float]:
+    """Milliseconds of CPU a call, and the median of the latency."""
+    asyncio.run(load(port, case, max(50, calls // 5), []))
+    times: list[float] = []
+    begun = cpu(pid)
+    asyncio.run(load(port, case, calls, times))
+    spent = cpu(pid) - begun
+    return spent / calls * 1000, sorted(times)[len(times) // 2] * 1000
+
+
+def run(case: Case, calls: int, profile: bool = False) -> None:
+    with contextlib.ExitStack() as stack:
+        captures = stack.enter_context(tempfile.TemporaryDirectory())
+        port, _ = stack.enter_context(process("backend", stdin=case.reply))
+        url = f"http://{HOST}:{port}/v1"
+        mine = ["--url", url, "--captures", captures, *(["--ids"] if case.ids else [])]
+        served = stack.enter_context(process("ours", *mine, *(["--profile"] if profile else [])))
+        if profile:
+            measure(*served, case, calls)
+            return
+        plain = stack.enter_context(process("bare", "--url", url))
+        first, at_first = measure(*plain, case, calls)
+        made, at_made = measure(*served, case, calls)
+        second, at_second = measure(*plain, case, calls)
+    base, at_base = (first + second) / 2, (at_first + at_second) / 2
+    print(
+        f"{case.name:32s} {base:7.3f} {made:7.3f} {made / base:7.2f} {case.asked:7.1f}   "
+        f"{at_base:7.2f} {at_made:7.2f}{'' if made / base <= case.asked else '   above'}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--profile", nargs="?", const="", default=None, metavar="CASE")
+    for hidden in ("--role", "--url", "--captures"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--ids", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.role:
+        arguments.profile = arguments.profile is not None
+        role(arguments)
+        return
+    if arguments.profile is not None:
+        run(next(case for case in cases() if case.name == (arguments.profile or "chat")), 2000, profile=True)
+        return
+    print(f"{'CPU of the server a call, ms':32s} {'bare':>7s} {'ours':>7s} {'ratio':>7s} {'asked':>7s}   latency")
+    for case in cases():
+        if arguments.only in case.name:
+            run(case, case.calls // 6 if arguments.quick else case.calls)
+
+
+if __name__ == "__main__":
+    main()
