@@ -1,6 +1,6 @@
 """How long the first hour's two runs take: `python -m benchmarks.quickstart`.
 
-Clones the checkout into a fresh folder, runs `./quickstart` there twice, and prints the seconds of each and their ratio.
+Clones the checkout into a fresh folder, runs `./quickstart` there twice, and prints the seconds of each and the ratio.
 The package cache is whatever it is; say which when you quote a figure.
 """
 
@@ -27,7 +27,9 @@ def main() -> None:
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
         first, second = timed(clone), timed(clone)
     load = os.getloadavg()[0]
-    print(f"first run {first:.0f} s, second run {second:.0f} s, ratio {first / second:.1f}; load average now {load:.1f}")
+    print(
+        f"first run {first:.0f} s, second run {second:.0f} s, ratio {first / second:.1f}; load {load:.1f}"
+    )
 
 
 if __name__ == "__main__":
