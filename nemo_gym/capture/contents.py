@@ -19,9 +19,10 @@ from .redact import HIDDEN, Redactor
 from .schema import Row
 
 LONG = 256
-"""Characters from which a text is a content of its own; a reference costs about 80 bytes."""
+"""Characters or bytes from which a text is a content of its own; a reference costs about 80 bytes."""
 _REFERENCE = "$content"
 _MARK = b'$content"'
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
 Binary = Literal["keep", "reference"]
 _ESCAPED = re.compile(r"\$+content")
@@ -31,10 +32,13 @@ def digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
+_encoded = msgspec.json.Encoder().encode
+
+
 def encode(value: Any) -> bytes:
     """JSON; lone surrogates, which UTF-8 cannot say, are escaped."""
     try:
-        return msgspec.json.encode(value)
+        return _encoded(value)
     except UnicodeEncodeError:
         return json.dumps(msgspec.to_builtins(value, str_keys=True), separators=(",", ":")).encode()
 
@@ -65,15 +69,15 @@ class Contents:
             return key
         known = self._stored_as.get(key) or self._new_stored_as.get(key)
         if known is None:
-            if self._simple(data):
-                return self._put(data, kind)
-            known = self._new_stored_as[key] = self._put(encode(self._outline(decode(data))), kind)
+            stored = self._stored(data)
+            if stored is data:
+                return self._put(data, kind, key)
+            known = self._new_stored_as[key] = self._put(stored, kind)
         return known
 
     def outline(self, value: Any) -> bytes:
         """This JSON value (or Struct) for a row, its long texts put away."""
-        data = encode(value)
-        return data if self._simple(data) else encode(self._outline(decode(data)))
+        return self._stored(encode(value))
 
     def take(self) -> list[Row]:
         taken = list(self._new.values())
@@ -85,11 +89,33 @@ class Contents:
     def drop(self) -> None:
         self._new, self._new_stored_as = {}, {}
 
-    def _simple(self, data: bytes) -> bool:
-        return len(data) < LONG and _MARK not in data and not self._redactor.concerns(data)
+    def _stored(self, data: bytes) -> bytes:
+        """This JSON as it is stored; the same object when it is as it should be."""
+        if _MARK in data or self._redactor.concerns(data):
+            return encode(self._outline(decode(data)))
+        if len(data) < LONG:
+            return data
+        if self._binary == "reference":
+            return encode(self._outline(decode(data)))
+        return self._cut(data)
 
-    def _put(self, body: bytes, kind: str) -> bytes:
-        key = digest(body)
+    def _cut(self, data: bytes) -> bytes:
+        """With its long texts put away, found in the bytes: there is nothing to hide or to unescape in their names."""
+        pieces = _between_quotes(data) if b'\\"' in data else data.split(b'"')
+        long = [i for i in range(1, len(pieces), 2) if len(pieces[i]) >= LONG and pieces[i + 1][:1] != b":"]
+        stored: list[bytes] = []
+        last = 0
+        for i in long:
+            text = pieces[i]
+            if b"\\" in text:
+                text = decode(b'"%b"' % text).encode("utf-8", "surrogatepass")
+            key = self._put(text, "text")
+            stored += (b'"'.join(pieces[last:i]), b'{"$content":"%b"}' % key.hex().encode())
+            last = i + 1
+        return b"".join((*stored, b'"'.join(pieces[last:]))) if long else data
+
+    def _put(self, body: bytes, kind: str, key: bytes | None = None) -> bytes:
+        key = key or digest(body)
         if key not in self._held and key not in self._new:
             self._new[key] = {"digest": key, "kind": kind, "body": body}
         return key
@@ -123,6 +149,17 @@ def _is_binary(data: Any, beside: dict[str, Any]) -> bool:
 def _referred(head: str, data: str) -> str:
     """What stands for a binary part that is left out."""
     return f"{head},omitted;blake2b={digest(data.encode('utf-8', 'replace')).hex()};base64_length={len(data)}"
+
+
+def _between_quotes(data: bytes) -> list[bytes]:
+    """What lies between the quotes of JSON: outside, inside, outside, and so on."""
+    pieces: list[bytes] = []
+    last = 0
+    for found in _STRING.finditer(data):
+        start, end = found.span()
+        pieces += (data[last:start], data[start + 1 : end - 1])
+        last = end
+    return [*pieces, data[last:]]
 
 
 def inline(data: bytes, content: Callable[[bytes], bytes]) -> Any:

@@ -22,6 +22,7 @@ from .record import CallRecord, Failure, Times
 from .schema import Row
 
 T = TypeVar("T")
+_HELD_BYTES = 8 << 20
 
 
 class Decoder:
@@ -36,9 +37,22 @@ class Decoder:
         self, row_of: Callable[[str], Row | None], content: Callable[[bytes], bytes], max_calls: int = 256
     ) -> None:
         self._row_of = row_of
-        self.content = content
+        self._content = content
+        self._bodies: dict[bytes, bytes] = {}
+        self._bytes = 0
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._max_calls = max_calls
+
+    def content(self, key: bytes) -> bytes:
+        """A content's body. The last ones are held: each turn of a conversation has those of the turns before."""
+        body = self._bodies.get(key)
+        if body is None:
+            body = self._content(key)
+            self._bytes += len(body)
+            if self._bytes > _HELD_BYTES:
+                self._bodies, self._bytes = {}, len(body)
+            self._bodies[key] = body
+        return body
 
     def kept(self, row: Row) -> Kept:
         """A call's whole prompt, completions and lists. Raises KeyError when a parent is missing."""

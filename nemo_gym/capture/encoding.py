@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from ..exchange.parts import Message, Part
 from ..exchange.reply import Choice, ModelReply
-from ..exchange.request import ModelRequest
+from ..exchange.request import ModelRequest, Sampling
 from ..exchange.tokens import shared_prefix
 from ..exchange.tools import Tool
 from .contents import Binary, Contents, encode
@@ -26,11 +27,14 @@ from .redact import Redactor
 from .schema import VERSION, Row, encodable, row_digest
 
 EMPTY = ModelRequest(())
+_DEFAULT = Sampling()
 SCALARS = ("tool_choice", "parallel_tool_calls", "sampling", "output_schema", "effort", "model", "previous")
 PLAIN = (
     *("call_id", "run_id", "rollout_id", "attempt", "session_id", "parent_call_id", "relation", "server", "dialect"),
     *("backend_dialect", "streamed", "trainable", "status", "history", "logprobs_mode"),
 )
+_scalar_values = attrgetter(*SCALARS)
+_plain = attrgetter(*PLAIN)
 TIMES = ("received_at", "sent_at", "first_token_at", "replied_at")
 
 
@@ -85,8 +89,11 @@ class Kept(Struct):
 
     @property
     def size(self) -> int:
-        arrays = [self.prompt, *self.completions]
-        return sum(4 * len(ids) for ids in arrays if ids is not None) + sum(8 * len(one) for one in self.lists.values())
+        size = 8 * sum(map(len, self.lists.values()))
+        for ids in (self.prompt, *self.completions):
+            if ids is not None:
+                size += 4 * len(ids)
+        return size
 
     def sequence(self, choice: int | None) -> array:
         """The prompt, with one choice's completion."""
@@ -139,8 +146,7 @@ class Encoder:
             self._kept.move_to_end(record.parent_call_id)
         kept = Kept(None, [], {})
         row: Row = {"kind": "call", "schema_version": VERSION}
-        for name in PLAIN:
-            row[name] = getattr(record, name)
+        row.update(zip(PLAIN, _plain(record), strict=True))
         row["attempts"] = [
             {"replica": one.replica, "started": float(one.started), "ended": float(one.ended), "error": one.error}
             for one in record.attempts
@@ -174,10 +180,7 @@ class Encoder:
             row["sent_fields"] = self._sent(sent, received, kept, parent, origins)
         in_force = sent if sent is not None else received
         if in_force is not None:
-            sampling = msgspec.structs.asdict(in_force.sampling)
-            row["sampling"] = encode(
-                {name: value for name, value in sampling.items() if value not in (None, ())}
-            ).decode()
+            row["sampling"] = _sampling(in_force.sampling)
 
     def _received(self, request: ModelRequest, row: Row, kept: Kept, parent: Kept | None, origins: _Origins) -> None:
         fields = _scalars(request, EMPTY)
@@ -257,10 +260,19 @@ class Encoder:
         return row
 
 
+def _sampling(sampling: Sampling) -> str:
+    if sampling == _DEFAULT:
+        return "{}"
+    fields = msgspec.structs.asdict(sampling)
+    return encode({name: value for name, value in fields.items() if value is not None and value != ()}).decode()
+
+
 def _scalars(request: ModelRequest, base: ModelRequest) -> dict[str, Any]:
     """The fields in which a request differs from another, but messages, tools and origin."""
-    pairs = [(name, getattr(request, name), getattr(base, name)) for name in SCALARS]
-    fields = {name: value for name, value, other in pairs if value != other}
+    values, others = _scalar_values(request), _scalar_values(base)
+    if values == others:
+        return {}
+    fields = {name: value for name, value, other in zip(SCALARS, values, others, strict=True) if value != other}
     if isinstance(fields.get("tool_choice"), Tool):
         fields["tool_choice"] = replace(fields["tool_choice"], origin=None)
     return fields

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .columns import array_of
 from .contents import digest
 from .schema import DIGEST
 
@@ -35,7 +36,7 @@ def call_key(call_id: str) -> bytes:
 
 
 class Places(Protocol):
-    def find(self, key: bytes) -> list[Place]: ...
+    def find(self, key: bytes) -> Iterator[Place]: ...
 
 
 class _InMemory:
@@ -45,8 +46,8 @@ class _InMemory:
     def add(self, key: bytes, place: Place) -> None:
         self._places.setdefault(key, []).append(place)
 
-    def find(self, key: bytes) -> list[Place]:
-        return self._places.get(key, [])
+    def find(self, key: bytes) -> Iterator[Place]:
+        return iter(self._places.get(key, ()))
 
 
 class _Keys:
@@ -63,16 +64,16 @@ class _Keys:
 
 class _Mapped:
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
-        self._keys = _Keys(batch.column("key").buffers()[1], batch.num_rows)
+        keys, self._batches, self._rows = (batch.column(name).buffers()[1] for name in _SCHEMA.names)
+        self._keys = _Keys(keys, batch.num_rows)
+        self._batches = memoryview(self._batches).cast("i")
+        self._rows = memoryview(self._rows).cast("i")
 
-    def find(self, key: bytes) -> list[Place]:
-        found = []
+    def find(self, key: bytes) -> Iterator[Place]:
         for number in range(bisect_left(self._keys, key), len(self._keys)):
             if self._keys[number] != key:
                 break
-            found.append((self._batch.column("batch")[number].as_py(), self._batch.column("row")[number].as_py()))
-        return found
+            yield self._batches[number], self._rows[number]
 
 
 def _entries(batches: Iterable[pa.RecordBatch]) -> Iterable[tuple[bytes, Place]]:
@@ -108,7 +109,7 @@ def write(batches: Iterable[pa.RecordBatch], shard_size: int, path: Path) -> Non
         keys.append(key)
         numbers.append(number)
         rows.append(row)
-    columns = [pa.array(keys, DIGEST), pa.array(numbers, pa.int32()), pa.array(rows, pa.int32())]
+    columns = [array_of(DIGEST, keys), array_of(pa.int32(), numbers), array_of(pa.int32(), rows)]
     batch = pa.record_batch(columns, schema=_SCHEMA)
     batch = batch.take(pc.sort_indices(batch.column("key")))
     temporary = path.with_name(path.name + ".tmp")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import to_rows
+from .columns import array_of, scalar, to_rows
 from .contents import digest
 from .decoding import Decoder
 from .index import INDEXED, Places, call_key, made_of, mapped, rollout_key
@@ -180,7 +180,7 @@ class ShardReader:
         raise KeyError(f"content {key.hex()}")
 
     def holds(self, key: bytes) -> bool:
-        return bool(self.places.find(key))
+        return next(self.places.find(key), None) is not None
 
     @cached_property
     def _sidecar(self) -> Places | None:
@@ -234,7 +234,7 @@ def _opened(path: Path) -> _File | None:
 
 def _numbers(batch: pa.RecordBatch, kind: str, rollout_id: str | None, among: list[int] | None) -> list[int]:
     if among is not None:
-        places = pa.array(among, type=pa.int64())
+        places = array_of(pa.int64(), among)
         found = zip(
             among,
             batch.column("kind").take(places).to_pylist(),
@@ -242,9 +242,9 @@ def _numbers(batch: pa.RecordBatch, kind: str, rollout_id: str | None, among: li
             strict=True,
         )
         return [number for number, its_kind, its_rollout in found if its_kind == kind and its_rollout == rollout_id]
-    wanted = pc.equal(batch.column("kind"), kind)
+    wanted = pc.equal(batch.column("kind"), scalar(kind))
     if rollout_id is not None:
-        wanted = pc.and_(wanted, pc.fill_null(pc.equal(batch.column("rollout_id"), rollout_id), False))
+        wanted = pc.and_(wanted, pc.fill_null(pc.equal(batch.column("rollout_id"), scalar(rollout_id)), False))
     numbers: list[int] = pc.indices_nonzero(wanted).to_pylist()
     return numbers
 

@@ -119,11 +119,12 @@ COLUMNS: tuple[Column, ...] = (
 SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS], metadata={"nemo_gym.capture": str(VERSION)})
 _DIGESTED = tuple(column.name for column in COLUMNS if column.name not in ("digest", "chain", "new_contents"))
 
+_packed = msgspec.msgpack.Encoder(enc_hook=array.tobytes).encode
+
 
 def row_digest(row: Row) -> bytes:
     """Of all that a row says itself. Its contents have digests of their own."""
-    values = [row.get(name) for name in _DIGESTED]
-    return blake2b(msgspec.msgpack.encode(values, enc_hook=array.tobytes), digest_size=16).digest()
+    return blake2b(_packed(list(map(row.get, _DIGESTED))), digest_size=16).digest()
 
 
 def encodable(value: Any) -> Any:

@@ -20,6 +20,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from . import index
+from .columns import array_of
 from .index import INDEX, INDEXED
 from .reader import ShardReader
 from .schema import DIGEST, SCHEMA
@@ -119,7 +120,7 @@ def _write(shard: ShardReader, file: BinaryIO) -> None:
     with pa.ipc.new_file(pa.PythonFile(sink, "w"), SCHEMA, options=options) as writer:
         for number, batch in enumerate(_gathered(shard.batches())):
             before = sink.chain if number else blake2b(_HEAD, digest_size=16)  # the head is written with the first
-            chain = pa.array([before.digest(), *[None] * (batch.num_rows - 1)], DIGEST)
+            chain = array_of(DIGEST, [before.digest(), *[None] * (batch.num_rows - 1)])
             writer.write_batch(batch.set_column(batch.schema.get_field_index("chain"), "chain", chain))
 
 

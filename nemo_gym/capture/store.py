@@ -41,9 +41,9 @@ class CaptureStore:
 
     def paths(self) -> list[Path]:
         """The shards, in the order in which each process wrote them."""
+        streams = list(self.directory.rglob(f"*{SUFFIX}"))  # first: one that is sealed meanwhile is found below
         sealed = set(self.directory.rglob(f"*{SEALED}"))
-        streams = [one for one in self.directory.rglob(f"*{SUFFIX}") if one.with_suffix(SEALED) not in sealed]
-        return sorted([*sealed, *streams], key=_order)
+        return sorted([*sealed, *(one for one in streams if one.with_suffix(SEALED) not in sealed)], key=_order)
 
     def shards(self) -> Iterator[ShardReader]:
         """What is no shard is named in a warning and left out; `verify` counts it as a problem."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import to_rows
+from .columns import scalar, to_rows
 from .contents import encode, inline
 from .decoding import Decoder
 from .encoding import Kept
@@ -116,9 +116,9 @@ def _pieces(
     needed = None if joined else ("kind", "rollout_id", *names)
     for number, _ in shard.of_rollout(rollout_id):
         batch = shard.batch(number, needed)
-        mask = pc.equal(batch.column("kind"), "call")
+        mask = pc.equal(batch.column("kind"), scalar("call"))
         if rollout_id is not None:
-            mask = pc.and_(mask, pc.fill_null(pc.equal(batch.column("rollout_id"), rollout_id), False))
+            mask = pc.and_(mask, pc.fill_null(pc.equal(batch.column("rollout_id"), scalar(rollout_id)), False))
         if not pc.any(mask).as_py():
             continue
         calls = batch if pc.all(mask).as_py() else batch.filter(mask)
