@@ -31,6 +31,7 @@ class Bench:
         self.url = url
         self.backend = backend
         self.captures = captures
+        self.apps: list[ModelApp] = []  # where a test looks behind the wire
 
     def client(self, rollout_id: str | None = "r1") -> openai.AsyncOpenAI:
         prefix = f"/ng-rollout/{rollout_id}" if rollout_id else ""
@@ -41,7 +42,9 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def bench(tmp_path: Path, answers: Any, **settings: Any) -> AsyncIterator[Bench]:
+async def bench(
+    tmp_path: Path, answers: Any, *, capture: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Bench]:
     async with scripted(answers) as backend:
         config = VLLMModelConfig(
             name="policy_model",
@@ -56,8 +59,11 @@ async def bench(tmp_path: Path, answers: Any, **settings: Any) -> AsyncIterator[
             settings={},
             run_id="run1",
             admin_key="admin",
-            capture={"dir": str(tmp_path), "durability": "fsync"},
+            capture={"dir": str(tmp_path), "durability": "fsync"} | (capture or {}),
         )
         server = VLLMModel(config=config, server_client=ServerClient({}))
-        async with serving(ModelApp(server, context)) as url:
-            yield Bench(url, backend, tmp_path)
+        app = ModelApp(server, context)
+        async with serving(app) as url:
+            at = Bench(url, backend, tmp_path)
+            at.apps.append(app)
+            yield at
