@@ -1,7 +1,8 @@
 """A backend of our own: render, generate on token ids, parse.
 
 Token ids and log-probs are the engine's, never made from text again. The parser sees everything that was
-generated; `tool_choice: none` leaves call markup in the text (A10).
+generated, with its ids, so that a marker that is one token is never taken for the same characters written
+out; `tool_choice: none` leaves call markup in the text (A10).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from msgspec.structs import replace
 from ..engines.engine import Engine, EngineOutput, EngineReply, EngineRequest
 from ..exchange.call import Call
 from ..exchange.ids import uuid7
-from ..exchange.parts import Part, Reasoning, ToolCall
+from ..exchange.parts import Part, ToolCall
 from ..exchange.reply import Choice, Finish, ModelReply, Usage
 from ..exchange.request import ModelRequest
-from ..parsers import Parser, output_parser
+from ..parsers import Parsed, Parser, output_parser
+from ..parsers.tokens import Vocabulary, reasoning_tokens
 from ..rendering.continuation import render
 from ..rendering.conversation import tool_dicts
 from ..rendering.renderer import Renderer
@@ -53,6 +55,7 @@ class TokensBackend:
         self._model_name = model_name
         self._exact = history == "exact"
         self._in_reasoning = _opened(renderer.generation_prompt)
+        self._vocabulary = Vocabulary(renderer.added_tokens, renderer.decode)
         output_parser(tool_parser, reasoning_parser)  # an unknown name is refused now, not at the first call
 
     async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
@@ -69,13 +72,14 @@ class TokensBackend:
             on_attempt=call.attempts.append,
         )
         parser = self._parser(request)
-        choices = tuple(_choice(output, parser) for output in reply.outputs)
+        parsed = [parser.parse(output.text, output.tokens.ids) for output in reply.outputs]
+        choices = tuple(_choice(output, parts.parts) for output, parts in zip(reply.outputs, parsed, strict=True))
         return ModelReply(
             id="chatcmpl-" + call.id.replace("-", ""),
             model=self._model_name,
             created=int(call.received),
             choices=choices,
-            usage=self._usage(len(rendered.ids), reply, choices),
+            usage=self._usage(len(rendered.ids), reply, parsed),
             prompt_ids=rendered.ids,
         )
 
@@ -86,17 +90,16 @@ class TokensBackend:
             reasoning=self._reasoning_parser,
             tools=tool_dicts(request.tools),
             in_reasoning=self._in_reasoning,
+            vocabulary=self._vocabulary,
         )
 
-    def _usage(self, prompt: int, reply: EngineReply, choices: Iterable[Choice]) -> Usage:
+    def _usage(self, prompt: int, reply: EngineReply, parsed: Iterable[Parsed]) -> Usage:
         completion = sum(len(output.tokens.ids or ()) for output in reply.outputs)
-        return Usage(prompt, completion, self._reasoning_tokens(choices), reply.cached)
-
-    def _reasoning_tokens(self, choices: Iterable[Choice]) -> int | None:
-        if self._reasoning_parser is None:
-            return None
-        thoughts = [part.text for choice in choices for part in choice.parts if isinstance(part, Reasoning)]
-        return sum(len(self._renderer.encode(text)) for text in thoughts)
+        thought = None
+        if self._reasoning_parser is not None:
+            pairs = zip(reply.outputs, parsed, strict=True)
+            thought = sum(reasoning_tokens(parts, self._vocabulary, output.tokens.ids or ()) for output, parts in pairs)
+        return Usage(prompt, completion, thought, reply.cached)
 
     async def probe(self) -> Capabilities:
         await self._engine.check()
@@ -111,8 +114,8 @@ class TokensBackend:
         await self._engine.close()
 
 
-def _choice(output: EngineOutput, parser: Parser) -> Choice:
-    parts = tuple(_identified(part) for part in parser.parse(output.text, output.tokens.ids).parts)
+def _choice(output: EngineOutput, parsed: Iterable[Part]) -> Choice:
+    parts = tuple(_identified(part) for part in parsed)
     finish: Finish = output.finish
     if finish == "stop" and any(isinstance(part, ToolCall) for part in parts):
         finish = "tool_calls"

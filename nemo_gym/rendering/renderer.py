@@ -16,10 +16,11 @@ from .tokenizer import Tokenizer
 
 
 class Renderer(Protocol):
-    """`end_ids` end a turn; `generation_prompt` begins the model's."""
+    """`end_ids` end a turn; `generation_prompt` begins the model's; `added_tokens` are one token each by decree."""
 
     end_ids: frozenset[int]
     generation_prompt: str
+    added_tokens: Mapping[str, int]
 
     def text(self, request: ModelRequest) -> str:
         """The prompt. Raises InvalidRequest when these messages cannot be rendered."""
@@ -42,6 +43,7 @@ class TemplateRenderer:
         self._tokenizer = Tokenizer(folder)
         self._template = ChatTemplate.load(folder, self._tokenizer, template_kwargs)
         self.end_ids = self._tokenizer.end_ids
+        self.added_tokens: Mapping[str, int] = self._tokenizer.added
         self.generation_prompt = self._template.generation_prompt
 
     def text(self, request: ModelRequest) -> str:

@@ -34,6 +34,13 @@ class Tokenizer:
             self._slow = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self.end_ids = frozenset(self._end_ids(folder))
 
+    @property
+    def added(self) -> dict[str, int]:
+        """What is one token by decree, not by the merges: `<tool_call>`, end tokens and the like."""
+        if self._fast is not None:
+            return {token.content: number for number, token in self._fast.get_added_tokens_decoder().items()}
+        return dict(self._slow.get_added_vocab())
+
     def encode(self, text: str) -> array:
         """The ids of a rendered prompt: special tokens in the text are themselves, none is added."""
         if self._fast is not None:

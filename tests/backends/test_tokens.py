@@ -121,3 +121,20 @@ async def test_tokens_are_counted_as_they_are_sent(renderer):
 def test_an_unknown_parser_is_refused_at_once(renderer):
     with pytest.raises(ValueError, match="reasoning: unknown format 'qwen9'"):
         TokensBackend(ScriptedEngine(renderer), renderer, "hermes", "qwen9", "tiny")
+
+
+async def test_markers_are_known_by_their_ids(renderer):
+    """The characters of a marker that the model spelled out are text; the special token is a call."""
+
+    class Spelled(ScriptedEngine):
+        async def generate(self, request, on_output=None, on_attempt=None):
+            ids = array("i", [n for letter in CALL for n in self.renderer.encode(letter)])
+            tokens = TokenTrace(ids, array("f", [-0.5] * len(ids)), ((0, 3),))
+            return EngineReply((EngineOutput(0, tokens, CALL, "stop"),))
+
+    backend = TokensBackend(Spelled(renderer), renderer, "hermes", "qwen3", "tiny")
+    reply = await backend.generate(ASK, Call(ASK))
+    assert reply.choices[0].parts == (Text(CALL),)
+    assert reply.choices[0].finish == "stop"
+    called, _, _ = await ask(renderer, CALL)
+    assert isinstance(called.choices[0].parts[0], ToolCall)
