@@ -21,6 +21,8 @@ from .schema import Row
 LONG = 256
 """Characters or bytes from which a text is a content of its own; a reference costs about 80 bytes."""
 _REFERENCE = "$content"
+_LARGE = 8192
+"""Bytes from which a digest of the whole costs more than it saves: the long texts in it get one each anyway."""
 _MARK = b'$content"'
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
@@ -64,6 +66,8 @@ class Contents:
     def put(self, value: Any, kind: str) -> bytes:
         """The digest under which this JSON value (or Struct) is held."""
         data = encode(value)
+        if len(data) >= _LARGE:
+            return self._put(self._stored(data), kind)
         key = digest(data)
         if _MARK not in data and (key in self._held or key in self._new):
             return key
