@@ -49,13 +49,19 @@ def _assistant_parts(item: Mapping[str, Any]) -> list[Part] | None:
     """The parts of an item that belongs to an assistant's turn; None for any other item."""
     kind = _kind(item)
     if kind == "message" and item.get("role") == "assistant":
-        return list(read_content(item.get("content"), item.get("id") or "", Origin(NAME, item)))
+        return list(read_content(item.get("content"), _string(item, "id") or "", Origin(NAME, item)))
     if kind in ("function_call", "custom_tool_call"):
         return [read_call(item)]
     if kind == "reasoning":
         reasoning = read_reasoning(item)
         return [] if reasoning is None else [reasoning]
     return None
+
+
+def _string(item: Mapping[str, Any], field: str) -> str | None:
+    """A field that no schema checks; anything but a string is as good as none."""
+    value = item.get(field)
+    return value if isinstance(value, str) else None
 
 
 _BARE = frozenset({"input_image", "input_file", "input_audio"})
@@ -136,8 +142,8 @@ def read_call(item: Mapping[str, Any]) -> ToolCall:
         item["name"],
         item["input"] if custom else item["arguments"],
         item["call_id"],
-        item.get("id") or "",
-        item.get("namespace"),
+        _string(item, "id") or "",
+        _string(item, "namespace"),
         custom,
         Origin(NAME, item),
     )
@@ -149,7 +155,7 @@ def read_reasoning(item: Mapping[str, Any]) -> Reasoning | None:
     payload = item.get("encrypted_content") or None
     if not text and payload is None:
         return None
-    return Reasoning(text, item.get("id") or "", payload, Origin(NAME, item))
+    return Reasoning(text, _string(item, "id") or "", payload, Origin(NAME, item))
 
 
 def _texts(parts: Any) -> str:
