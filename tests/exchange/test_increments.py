@@ -45,7 +45,7 @@ def test_pieces_are_cut_between_graphemes(text: str) -> None:  # B6
 
 
 def test_a_payload_rides_on_the_last_piece_only() -> None:
-    reply = ModelReply("id", "m", 0, (Choice(0, (Reasoning("x" * 50, id="r", payload="p"),), "stop"),))
+    reply = ModelReply("id", "m", 0, (Choice(0, (Reasoning("x" * 100, id="r", payload="p"),), "stop"),))
     payloads = [increment.part.payload for increment in unfold(reply) if isinstance(increment.part, Reasoning)]
     assert payloads == [None, None, None, "p"]
 
