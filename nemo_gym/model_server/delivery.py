@@ -226,6 +226,7 @@ class Delivery:
         await self._chunk(data)
         await asyncio.sleep(0)  # uvloop writes at the end of the loop's round
         if self._transport.is_closing() and len(data) <= _AT_ONCE:
+            await self._chunk(b"", last=True)
             return True  # the client had it all and closed
         patience = time.monotonic() + _ACCEPT_S
         while self._transport.get_write_buffer_size() and not self._gone:
