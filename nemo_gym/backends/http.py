@@ -70,6 +70,8 @@ class HttpBackend:
         self._headers = {"content-type": "application/json"}
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"
+        self._secret = api_key if api_key and len(api_key) >= 8 else ""
+        """A provider may quote the key that it refuses."""
         self._model = model
         self._extra_body = dict(extra_body or {})
         self._ask_token_ids = ask_token_ids
@@ -181,7 +183,10 @@ class HttpBackend:
             raise ModelError(502, "backend", f"the connection to the backend broke ({type(error).__name__})") from None
 
     def _failure(self, status: int, headers: Mapping[str, str], data: bytes) -> ModelError:
-        error: ModelError = self._dialect.read_error(status, headers, data)
+        # An answer below 400 that is no reply is no status for a client: some allow no body at all.
+        error: ModelError = self._dialect.read_error(status if status >= 400 else 502, headers, data)
+        if self._secret:
+            error.message = error.message.replace(self._secret, "[redacted]")
         error.retry_after = error.retry_after if error.retry_after is not None else retry_after(headers)
         if is_overflow(status, error.code, error.message):
             error.code = "context_length_exceeded"

@@ -94,7 +94,7 @@ class _Run:
         from rich.console import Console
 
         self.composed = composed
-        self.command = list(command)
+        self.command = [_unkeyed(argument) for argument in command]
         self.job = composed.job()
         self.run_id = _run_id(self.job)
         self.console = Console(highlight=False, soft_wrap=True)
@@ -191,6 +191,14 @@ async def _unless_a_server_ends(working: asyncio.Task[int], launcher: Launcher) 
 async def _down(launcher: Launcher, head: Any) -> None:
     await launcher.down()
     await head.stop()
+
+
+def _unkeyed(argument: str) -> str:
+    """An override as it may be shown: `ng_status` prints the command."""
+    from nemo_gym.config.secrets import MASK, secret_name
+
+    key, equals, _ = argument.partition("=")
+    return f"{key}={MASK}" if equals and secret_name(key.rpartition(".")[2]) else argument
 
 
 def _run_id(job: JobConfig | None) -> str:

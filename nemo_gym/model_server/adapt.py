@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..backends.backend import Capabilities
 from ..exchange.errors import InvalidRequest
-from ..exchange.parts import Media, Message, Origin, Part, Text, ToolResult
+from ..exchange.parts import Media, Message, Origin, Other, Part, Text, ToolResult
 from ..exchange.request import ModelRequest, Sampling
 from . import methods
 from .fields import CARRIED, HARMLESS, KNOWN
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 SAMPLING_FIELDS = frozenset(Sampling.__struct_fields__)
 NO_IMAGE = "[image left out: this model takes none]"
+_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+"""Fields that name a conversation, or a part of it, that is kept elsewhere."""
+_PROVIDERS = ("web_search", "file_search", "code_interpreter", "image_generation", "computer", "mcp")
 _SYSTEM_MARK = "[system]\n"
 
 log = logging.getLogger("nemo_gym.model_server")
@@ -64,6 +67,8 @@ class Adapter:
 
     def check(self, request: ModelRequest) -> None:
         """A6: unknown fields are bad input where the server says so. Raises InvalidRequest that names them."""
+        if request.origin is not None and request.origin.dialect == "responses":
+            self._check_responses(request, request.origin.body)
         if not self._strict or request.origin is None:
             return
         body, dialect = request.origin.body, request.origin.dialect
@@ -76,6 +81,27 @@ class Adapter:
                 param=unknown[0],
                 status=422 if dialect == "chat" else 400,
             )
+
+    def _check_responses(self, request: ModelRequest, body: Mapping[str, Any]) -> None:
+        """What would change the reply and that no backend of another dialect can be asked for is refused aloud."""
+        if methods.overridden(self._server, "responses") is not None or self._server.backend_dialect == "responses":
+            return
+        for name in _ELSEWHERE:
+            if body.get(name) is not None:
+                raise InvalidRequest(f"{name}: not supported here: send the whole conversation as input", param=name)
+        if all(isinstance(part, Other) for message in request.messages for part in message.parts):
+            raise InvalidRequest("input: holds nothing that the model could read", param="input")
+        for place, tool in enumerate(request.tools):
+            kind = str((tool.body or {}).get("type", "")) if tool.kind == "provider" else ""
+            if not kind.startswith(_PROVIDERS):
+                continue
+            if self._server.config.web_search == "refuse":
+                raise InvalidRequest(
+                    f"tools[{place}]: {kind} is run by a provider, and this backend has none; turn it off in the client"
+                    ' (Codex: web_search="disabled"), or set web_search: ignore on this server',
+                    param="tools",
+                )
+            say_once(f"the tool {kind} is left out: this backend has no provider that runs it")
 
     def adapt(self, request: ModelRequest, capabilities: Capabilities | None) -> ModelRequest:
         """The request that the backend gets; the same object when nothing is changed."""

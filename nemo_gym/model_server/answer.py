@@ -28,6 +28,7 @@ from ..exchange.increments import fold
 from ..exchange.parts import ToolCall
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
+from ..exchange.soundness import unsound
 from ..exchange.tools import Toolbox
 from .delivery import ClientGone, Delivery
 from .reuse import Sample
@@ -61,6 +62,8 @@ class Answer:
         """What this call repeats (A16)."""
         self._asked: tuple[str, Mapping[str, Any]] | None = None
         self._generating: asyncio.Future[ModelReply] | None = None
+        self._lingering: Sample | None = None
+        self._abandoned = False
 
     async def run(self) -> None:
         """Answers; raises nothing but cancellation."""
@@ -82,6 +85,12 @@ class Answer:
     async def reject(self, error: ModelError) -> None:
         """Refuses the call before it was read: limits, a missing key, a bad rollout id."""
         await self._failed(error, "disconnected" if error.kind == "disconnected" else "rejected")
+
+    def abandon(self) -> None:
+        """The rollout has ended: nobody waits for this call, and no repeat will come for it."""
+        self._abandoned = True
+        if self._lingering is not None:
+            self._lingering.expire()
 
     async def _reply(self) -> ModelReply:
         request = self._read()
@@ -134,9 +143,12 @@ class Answer:
         try:
             async with asyncio.timeout(self.app.server.config.timeout_s), self.app.admission:
                 call.sent = time.time()
-                return await self.app.server.generate(sent, call)
+                reply = await self.app.server.generate(sent, call)
         except TimeoutError:
             raise ModelError(504, "timeout", "the call took longer than timeout_s", code="timeout") from None
+        if wrong := unsound(reply):
+            raise ModelError(502, "backend", f"the backend's reply is malformed: {wrong}")
+        return reply
 
     def _opening(self) -> tuple[Head, Any] | None:
         """A stream that must be opened before the reply is known (A7); None when not streamed."""
@@ -260,13 +272,14 @@ class Answer:
         if self.earlier is not None:
             self.app.reuse.leave(self.earlier)
             await self._hung_up(None)
-        elif self.rollout_id is None or not self.app.server.config.repeat_grace_s:
+        elif self.rollout_id is None or self._abandoned or not self.app.server.config.repeat_grace_s:
             await self._hung_up(await self._partial())
         else:
             await self._linger(Sample(self.call, self.dialect.name, self.rollout_id))
 
     async def _linger(self, sample: Sample) -> None:
         assert self._generating is not None and self.request is not None
+        self._lingering = sample
         self.app.reuse.leave(sample)
         try:
             if not await sample.claimed(self._generating, self.app.server.config.repeat_grace_s):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .server import SimpleResponsesAPIModel
 
 Headers = list[tuple[bytes, bytes]]
+_SETTLE_S = 5.0
 
 log = logging.getLogger("nemo_gym.model_server")
 
@@ -63,6 +64,8 @@ class ModelApp:
         self._starting: asyncio.Task[None] | None = None
         self._warned_without_rollout = False
         self._calls = 0
+        self._answers: dict[str | None, set[Answer]] = {}
+        """Those in the making, by rollout."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -120,13 +123,18 @@ class ModelApp:
     async def _start(self) -> None:
         try:
             await self.server.start()
+            self.readiness.started = True
+            await self._refuse_a_wrong_key()
         except Exception as error:
             words = error.message if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
             log.critical("%s could not start: %s", self.server.config.name, words, exc_info=log.isEnabledFor(10))
             self.readiness.reason = words
             os.kill(os.getpid(), signal.SIGTERM)
-            return
-        self.readiness.started = True
+
+    async def _refuse_a_wrong_key(self) -> None:
+        """A backend that is not up yet is waited for; one that refuses the key will go on refusing it."""
+        if not await self.readiness.ask() and self.readiness.refused:
+            raise ModelError(401, "auth", f"the backend refuses the key: {self.readiness.reason}")
 
     # ---- requests
 
@@ -165,6 +173,8 @@ class ModelApp:
         problem = self._unauthorised(headers) or problem
         answer = Answer(self, dialect, delivery, rollout_id, body)
         self._calls += 1
+        answers = self._answers.setdefault(rollout_id, set())
+        answers.add(answer)
         try:
             if problem is not None:
                 await answer.reject(problem)
@@ -172,6 +182,9 @@ class ModelApp:
                 await answer.run()
         finally:
             self._calls -= 1
+            answers.discard(answer)
+            if not answers and self._answers.get(rollout_id) is answers:
+                del self._answers[rollout_id]
         self.metrics.load(self.admission.in_flight, self.admission.queued)
 
     async def _bad_rollout(self, path: str, error: ModelError, receive: Any, delivery: Delivery) -> None:
@@ -255,6 +268,7 @@ class ModelApp:
         if problem is not None:
             await delivery.whole(_error(problem.message), problem.status)
             return
+        await self._settle(rollout_id)
         try:
             seal = await self.capture.seal(rollout_id, incomplete)
         except ModelError as error:
@@ -263,6 +277,14 @@ class ModelApp:
         self.lineage.close(rollout_id)
         self.reuse.close(rollout_id)
         await delivery.whole(seal)
+
+    async def _settle(self, rollout_id: str) -> None:
+        """What the rollout left in flight is recorded before the seal speaks of it."""
+        end = time.monotonic() + _SETTLE_S
+        while (answers := self._answers.get(rollout_id)) and time.monotonic() < end:
+            for answer in answers:
+                answer.abandon()
+            await asyncio.sleep(0.01)
 
     def _is_admin(self, scope: Any, headers: Headers) -> bool:
         if self._admin_key and compare_digest((api_key(headers) or "").encode(), self._admin_key.encode()):

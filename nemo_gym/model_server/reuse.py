@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -51,6 +52,12 @@ class Sample:
         self.held = held
         self.left = time.monotonic()
         self.changed.set()
+
+    def expire(self) -> None:
+        """No repeat will come any more."""
+        if not self.held:
+            self.left = -math.inf
+            self.changed.set()
 
     async def claimed(self, generating: asyncio.Future[ModelReply], grace_s: float) -> bool:
         """True when it is made and somebody waits for it, or it failed; False when nobody came within the grace."""

@@ -34,6 +34,8 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
     keepalive_s: float = Field(default=15.0, gt=0)
     repeat_grace_s: float = Field(default=5.0, ge=0)
     """How long a call of a rollout goes on without its client, for a repeat that takes it over."""
+    web_search: Literal["refuse", "ignore"] = "refuse"
+    """A tool that a provider would run (R8): a 400, or left out with a warning."""
     trainable: bool = True
     """False for a judge: a column of its records."""
     developer_role: Literal["auto", "developer", "system"] = "auto"

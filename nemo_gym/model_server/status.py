@@ -26,6 +26,8 @@ class Readiness:
         self.started = False
         self.capabilities: Capabilities | None = None
         self.reason: str | None = "starting"
+        self.refused = False
+        """The backend answers, and takes no key of ours."""
 
     async def ask(self) -> bool:
         """True when the backend answered; `reason` says why it did not."""
@@ -40,6 +42,7 @@ class Readiness:
                 self.reason = None
             except ModelError as error:
                 self.reason = error.message
+                self.refused = error.kind == "auth"
             except TimeoutError:
                 self.reason = "the backend did not answer in time"
             self._asked = time.monotonic()

@@ -1,7 +1,7 @@
 """An eval job, from its config to an exit code.
 
-0: the rollouts were made (those that failed are in `failures.jsonl`, and a resumed job makes them anew). 1: there is no
-rollout, or no model call of any was recorded, or no server could be reached any more.
+0: the rollouts were made (those that failed are in `failures.jsonl`, and a resumed job makes them anew). 1: fewer than
+half of them were, or no model call of any was recorded, or no server could be reached any more.
 """
 
 from __future__ import annotations
@@ -195,6 +195,12 @@ class _Run:
             return self._collector.gave_up
         if summary.rollouts == 0:
             return f"no rollout was finished; why is in {self._journal.failures_path}"
+        if summary.rollouts * 2 < summary.asked:
+            failed = summary.asked - summary.rollouts
+            return (
+                f"{failed} of {summary.asked} rollouts failed, so the figures speak of a minority; why is in "
+                f"{self._journal.failures_path}, and job.resume=true makes them anew"
+            )
         if summary.calls == 0:
             return (
                 "no model call was recorded: the agent did not call the model server at "

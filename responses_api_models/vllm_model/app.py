@@ -30,6 +30,8 @@ class VLLMModelConfig(BaseResponsesAPIModelConfig):
         for url in urls:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"expected a URL that starts with http:// or https://, found {url!r}")
+            if "@" in url.partition("://")[2].partition("/")[0]:
+                raise ValueError("expected a URL without a user and a password: a key belongs in api_key")
         return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -205,3 +206,105 @@ async def test_sampling_overrides_win_and_both_are_recorded(tmp_path: Path) -> N
         (record,) = at.records()
     assert record.received.sampling.temperature == 0.2
     assert record.sent.sampling.temperature == 1.0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        chat_reply(None, message={"tool_calls": [tool_call("f", "{}") | {"id": 5}]}),
+        chat_reply(None, message={"tool_calls": [tool_call(7, "{}")]}),  # type: ignore[arg-type]
+        chat_reply(None, message={"refusal": 5}),
+        chat_reply([{"type": "text", "text": 5}]),  # type: ignore[arg-type]
+        chat_reply(id=5),
+        chat_reply(created=10**30),
+        chat_reply(choice={"index": "0"}),
+        chat_reply(prompt_token_ids=[1, -2], choice={"token_ids": [3]}),
+    ],
+)
+async def test_a_malformed_reply_is_a_502_and_its_record_can_be_read(tmp_path: Path, reply: Any) -> None:
+    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient() as client:
+        answer = await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json={"messages": HELLO})
+        assert answer.status_code == 502, answer.text
+        assert answer.json()["error"]["message"]
+        (record,) = at.records()
+    assert (record.status, record.error.kind) == ("failed", "backend")
+
+
+@pytest.mark.parametrize(("said", "known"), [("3", None), (3.0, 3), (3.5, None), (2**40, None), (-1, None)])
+async def test_an_odd_count_in_the_usage_is_unknown(tmp_path: Path, said: Any, known: int | None) -> None:
+    async with bench(tmp_path, [Answer(chat_reply(usage={"prompt_tokens": said}))]) as at:
+        await at.client().chat.completions.create(model="m", messages=HELLO)
+        (record,) = at.records()
+    assert record.reply.usage.prompt == known
+
+
+@pytest.mark.parametrize("status", [204, 302, 304])
+async def test_an_answer_that_is_no_reply_is_a_502(tmp_path: Path, status: int) -> None:
+    async with bench(tmp_path, [Answer(b"", status)]) as at, httpx.AsyncClient() as client:
+        for _ in range(2):  # the connection stays good
+            answer = await client.post(f"{at.url}/v1/chat/completions", json={"messages": HELLO})
+            assert answer.status_code == 502
+
+
+async def test_a_key_that_the_backend_quotes_is_not_passed_on(tmp_path: Path) -> None:  # A5
+    def refuse(request: Any) -> Answer:
+        return Answer({"error": {"message": "bad key sk-backend-secret"}}, 403 if request.method == "POST" else 500)
+
+    async with bench(tmp_path, refuse, api_key="sk-backend-secret") as at, httpx.AsyncClient() as client:
+        answer = await client.post(f"{at.url}/v1/chat/completions", json={"messages": HELLO})
+        assert answer.status_code == 403
+        assert "sk-backend" not in answer.text
+
+
+async def test_a_seal_waits_for_what_the_rollout_left_in_flight(tmp_path: Path) -> None:  # C9 A9
+    async with bench(tmp_path, [Answer(hang=True)], repeat_grace_s=60) as at:
+        with pytest.raises(httpx.ReadTimeout):
+            async with httpx.AsyncClient(timeout=0.3) as client:
+                await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json={"messages": HELLO})
+        async with httpx.AsyncClient() as client:
+            seal = (await client.post(f"{at.url}/ng-rollout/r1/seal", json={"incomplete": "cancelled"})).json()
+        (record,) = at.records()
+        assert (record.status, seal["call_ids"]) == ("disconnected", [record.call_id])
+    assert CaptureStore(tmp_path).verify().ok
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("previous_response_id", "resp_1"),
+        ("conversation", "conv_1"),
+        ("prompt", {"id": "pmpt_1"}),
+        ("input", []),
+        ("input", [{"type": "zz"}]),
+        ("tools", [{"type": "web_search"}]),
+    ],
+)
+async def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path, field: str, value: Any) -> None:  # R8
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient() as client:
+        answer = await client.post(f"{at.url}/ng-rollout/r1/v1/responses", json={"input": "Hi"} | {field: value})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == field
+        assert at.backend.calls == []
+        assert [record.status for record in at.records()] == ["rejected"]
+
+
+async def test_a_search_can_be_ignored(tmp_path: Path) -> None:  # R8
+    async with bench(tmp_path, [Answer(chat_reply())], web_search="ignore") as at:
+        reply = await at.client().responses.create(model="m", input="Hi", tools=[{"type": "web_search"}])
+        assert reply.output_text == "Hello!"
+        assert "tools" not in at.backend.calls[0].json()
+
+
+async def test_a_start_with_a_wrong_key_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr("os.kill", lambda pid, number: told.append(number))
+    refused = Answer({"error": {"message": "Incorrect API key provided: sk-wrong-key"}}, 401)
+    async with bench(tmp_path, lambda request: refused, api_key="sk-wrong-key") as at, httpx.AsyncClient() as client:
+        ready = await client.get(f"{at.url}/ready")
+        assert ready.status_code == 503
+        assert "sk-wrong" not in ready.text
+        for _ in range(100):
+            if told:
+                break
+            await asyncio.sleep(0.02)
+    assert told == [15]

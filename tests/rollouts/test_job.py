@@ -93,7 +93,8 @@ async def test_each_failure_has_its_kind_and_touches_no_other(bench):
         rows += [{"wish": wish}, {}]
     rows += ["{", "[]", '{"responses_create_params": {}}', {}]
     result = await bench.run(rows, rollout_timeout_s=1.5)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
+    assert "11 of 20 rollouts failed" in result.problem
     assert [task for task, _ in bench.made()] == [1, 3, 5, 7, 9, 11, 13, 15, 19]
     failures = {row["_ng_task_index"]: row for row in bench.read("failures.jsonl")}
     kinds = ["agent", "model", "agent", "agent", "verifier", "verifier", "infrastructure", "timeout"]

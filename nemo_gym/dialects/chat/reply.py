@@ -170,11 +170,18 @@ def with_call_ids(parts: Iterable[Part], reply_id: str, choice: int) -> tuple[Pa
 def read_usage(usage: Mapping[str, Any] | None) -> Usage:
     usage = usage or {}
     return Usage(
-        prompt=usage.get("prompt_tokens"),
-        completion=usage.get("completion_tokens"),
-        reasoning=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens"),
-        cached=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        prompt=_tokens(usage.get("prompt_tokens")),
+        completion=_tokens(usage.get("completion_tokens")),
+        reasoning=_tokens((usage.get("completion_tokens_details") or {}).get("reasoning_tokens")),
+        cached=_tokens((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
     )
+
+
+def _tokens(value: Any) -> int | None:
+    """A count, however it was spelled; what is none is unknown."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value < 2**31 and value == int(value) else None
 
 
 def read_trace(ids: Sequence[int] | None, logprobs: Sequence[Mapping[str, Any]] | None) -> TokenTrace | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, TypeAdapter
 from typing_extensions import TypedDict
 
 
@@ -202,25 +202,25 @@ class ChatRequest(BaseModel):
 
     messages: list[Message]
     model: str | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    frequency_penalty: FiniteFloat | None = None
+    logit_bias: dict[str, FiniteFloat] | None = None
     logprobs: bool | None = None
     max_completion_tokens: int | None = None
     max_tokens: int | None = None
-    min_p: float | None = None
+    min_p: FiniteFloat | None = None
     n: int | None = Field(default=None, ge=1)
     parallel_tool_calls: bool | None = None
-    presence_penalty: float | None = None
+    presence_penalty: FiniteFloat | None = None
     reasoning_effort: str | None = None
     response_format: ResponseFormat | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    temperature: float | None = None
+    temperature: FiniteFloat | None = None
     tool_choice: ToolChoice | None = None
     tools: list[Tool] | None = None
     top_k: int | None = None
     top_logprobs: int | None = Field(default=None, ge=0)
-    top_p: float | None = None
+    top_p: FiniteFloat | None = None
 
 
 class StreamOptions(TypedDict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, Tag, TypeAdapter
 from typing_extensions import TypedDict
 
 
@@ -208,25 +208,25 @@ class ResponsesRequest(BaseModel):
     input: Input | None = None
     instructions: str | None = None
     include: list[str] | None = None
-    frequency_penalty: float | None = None
+    frequency_penalty: FiniteFloat | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
     max_tool_calls: int | None = None
     metadata: dict[str, Any] | None = None
-    min_p: float | None = None
+    min_p: FiniteFloat | None = None
     model: str | None = None
     parallel_tool_calls: bool | None = None
-    presence_penalty: float | None = None
+    presence_penalty: FiniteFloat | None = None
     previous_response_id: str | None = None
     reasoning: Reasoning | None = None
     seed: int | None = None
     store: bool | None = None
-    temperature: float | None = None
+    temperature: FiniteFloat | None = None
     text: TextConfig | None = None
     tool_choice: Literal["auto", "none", "required"] | NamedChoice | None = None
     tools: list[Tool] | None = None
     top_k: int | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    top_p: float | None = None
+    top_p: FiniteFloat | None = None
 
 
 REQUEST: TypeAdapter[ResponsesRequest] = TypeAdapter(ResponsesRequest)

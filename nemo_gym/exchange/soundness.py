@@ -1,0 +1,64 @@
+"""Whether a reply is what its types say, whoever made it: one that is not would be unreadable in every later view."""
+
+from __future__ import annotations
+
+from .parts import Media, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from .reply import Choice, ModelReply, TokenTrace, Usage
+
+_INT32 = 2**31
+_LOGPROB_SLACK = 0.01
+"""Log-probs are at most 0 but for rounding."""
+
+
+def unsound(reply: ModelReply) -> str | None:
+    """What is wrong with a reply, in words fit for a client; None when nothing is."""
+    if not isinstance(reply.id, str) or not isinstance(reply.model, str):
+        return "its id or model is no string"
+    if not _whole(reply.created, 2**53):
+        return "its time is no number of seconds"
+    wrong = _usage(reply.usage) or (_ids(reply.prompt_ids) if reply.prompt_ids is not None else None)
+    indices = {choice.index for choice in reply.choices}
+    if len(indices) != len(reply.choices):
+        wrong = wrong or "two of its choices have one index"
+    return wrong or next(filter(None, map(_choice, reply.choices)), None)
+
+
+def _choice(choice: Choice) -> str | None:
+    if not _whole(choice.index, _INT32):
+        return "a choice's index is no whole number"
+    wrong = next(filter(None, map(_part, choice.parts)), None)
+    return wrong or (None if choice.tokens is None else _trace(choice.tokens))
+
+
+def _part(part: Part) -> str | None:
+    match part:
+        case Text() | Refusal():
+            sound = isinstance(part.text, str) and isinstance(part.id, str)
+        case Reasoning():
+            sound = isinstance(part.text, str) and isinstance(part.payload, str | None)
+        case ToolCall():
+            sound = all(isinstance(value, str) for value in (part.name, part.arguments, part.call_id, part.id))
+        case ToolResult() | Media() | Other():
+            sound = True
+    return None if sound else f"a part of it ({type(part).__name__}) holds something that is no text"
+
+
+def _usage(usage: Usage) -> str | None:
+    counts = (usage.prompt, usage.completion, usage.reasoning, usage.cached)
+    return None if all(count is None or _whole(count, _INT32) for count in counts) else "its usage is no token count"
+
+
+def _trace(tokens: TokenTrace) -> str | None:
+    if tokens.ids is not None and (wrong := _ids(tokens.ids)):
+        return wrong
+    if tokens.logprobs is not None and len(tokens.logprobs) and max(tokens.logprobs) > _LOGPROB_SLACK:
+        return "a log-probability is greater than 0"
+    return None
+
+
+def _ids(ids: object) -> str | None:
+    return "a token id is negative" if len(ids) and min(ids) < 0 else None  # type: ignore[arg-type, call-overload]
+
+
+def _whole(value: object, limit: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
