@@ -27,9 +27,7 @@ def main() -> None:
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
         first, second = timed(clone), timed(clone)
     load = os.getloadavg()[0]
-    print(
-        f"first run {first:.0f} s, second run {second:.0f} s, ratio {first / second:.1f}; load {load:.1f}"
-    )
+    print(f"first run {first:.0f} s, second run {second:.0f} s, ratio {first / second:.1f}; load {load:.1f}")
 
 
 if __name__ == "__main__":
