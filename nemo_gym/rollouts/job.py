@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -109,15 +110,7 @@ class _Run:
                 raise Refused(_exists(job))
             manifests.clear(output, keep_run=run_id)
         rows, digest = dataset.measure()
-        identity = {
-            "agent": job.agent,
-            "dataset_sha256": digest,
-            "rows": rows,
-            "limit": job.limit,
-            "repeats": job.repeats,
-            "responses_create_params": job.responses_create_params,
-            "config_digest": config_digest,
-        }
+        identity = _asked_for(job) | {"dataset_sha256": digest, "rows": rows, "config_digest": config_digest}
         self._manifest = manifests.begin(output, run_id, job.input, identity, resume=job.resume)
         self._journal = Journal(output)
         self._asked = rows * job.repeats
@@ -228,17 +221,34 @@ def _output_faults(job: JobConfig) -> list[Fault]:
     if path.exists() and not path.is_dir():
         return [Fault("job.output", f"expected a folder, {path} is a file")]
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        return [Fault("job.output", f"expected a folder that can be written, {there} cannot")]
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".ng-", dir=there))
+    except OSError as error:
+        return [Fault("job.output", f"expected a folder that can be written, {there} cannot: {error.strerror}")]
     try:
         earlier = manifests.load(path)
     except Refused as error:
         return [] if job.overwrite and not job.resume else [Fault("job.output", str(error))]
     if manifests.has_results(path) and not job.resume and not job.overwrite:
         return [Fault("job.output", _exists(job))]
+    if job.resume and earlier is not None:
+        asked = _asked_for(job)
+        changed = manifests.differences({name: earlier.identity.get(name) for name in asked}, asked)
+        if changed:
+            return [Fault("job.resume", f"{path} holds another run: {'; '.join(changed)}")]
     if job.resume and earlier is None and (path / "rollouts.jsonl").exists():
         return [Fault("job.resume", f"{path} has rollouts but no manifest.json, so it is not known whose they are")]
     return []
+
+
+def _asked_for(job: JobConfig) -> dict[str, Any]:
+    """What of a run's identity the job says by itself."""
+    return {
+        "agent": job.agent,
+        "limit": job.limit,
+        "repeats": job.repeats,
+        "responses_create_params": job.responses_create_params,
+    }
 
 
 def _exists(job: JobConfig) -> str:

@@ -281,3 +281,18 @@ async def test_limit_and_blank_lines(bench):
 def test_faults_are_known_before_the_start(tmp_path, rows, more, key):
     bench = Bench(tmp_path, "", Fake())
     assert [fault.key for fault in preflight(bench.job(rows, **more))] == [key]
+
+
+async def test_a_changed_job_is_refused_before_anything_starts(bench):
+    await bench.run([{}] * 2)
+    (fault,) = preflight(bench.job(resume=True, repeats=3))
+    assert fault.key == "job.resume"
+    assert "repeats was 1, is 3" in fault.message
+    assert preflight(bench.job(resume=True)) == []
+
+
+def test_an_output_that_cannot_be_made_is_a_fault(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"responses_create_params": {"input": "hi"}}\n')
+    (fault,) = preflight(JobConfig(agent="a", input=str(rows), output="/proc/no-such-folder/out"))
+    assert fault.key == "job.output"
