@@ -22,6 +22,8 @@ _ENVIRONMENT = {
 _LOCAL_ENVIRONMENT = {
     # Without it Ray's own servers listen on every interface.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Ray would have its workers give way to everything else on the machine; an engine is what everything waits for.
+    "RAY_worker_niceness": "0",
 }
 
 
