@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from ...exchange.errors import ModelError
-from ...exchange.parts import Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, merged
+from ...exchange.parts import Origin, Other, Part, Reasoning, Refusal, Text, ToolCall
 from ...exchange.reply import Choice, Finish, ModelReply, Usage
 from ...exchange.request import ModelRequest
+from .. import cutoff
 from .ids import item_id
 from .items import NAME, read_output, write_call
 from .tools import write_choice
@@ -55,26 +55,8 @@ def says(part: Part) -> bool:
 
 
 def shown(choice: Choice) -> tuple[Part, ...]:
-    """The parts that a client gets, whole: a call that was cut off is withheld, since agents would run it (A19)."""
-    parts = tuple(merged(choice.parts))
-    if choice.finish != "length":
-        return parts
-    last = next((place for place in reversed(range(len(parts))) if says(parts[place])), None)
-    return parts if last is None or not _cut_off(parts[last]) else parts[:last]
-
-
-def _cut_off(part: Part) -> bool:
-    if not isinstance(part, ToolCall):
-        return False
-    if part.origin is not None and part.origin.dialect == NAME:
-        return part.origin.body.get("status") == "incomplete"  # a provider of this dialect says so itself
-    if part.custom:
-        return True
-    try:
-        msgspec.json.decode(part.arguments or "{}")
-    except (msgspec.DecodeError, UnicodeError):
-        return True
-    return False
+    """The parts that a client gets, whole: a call that was cut off is withheld (A19)."""
+    return cutoff.shown(choice, says)
 
 
 def groups(parts: tuple[Part, ...], reply_id: str) -> Iterator[Group]:
