@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SAMPLING_FIELDS = frozenset(Sampling.__struct_fields__)
 NO_IMAGE = "[image left out: this model takes none]"
-_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+_ELSEWHERE = ("conversation", "prompt")
 """Fields that name a conversation, or a part of it, that is kept elsewhere."""
 _PROVIDERS = ("web_search", "file_search", "code_interpreter", "image_generation", "computer", "mcp")
 _SYSTEM_MARK = "[system]\n"
@@ -89,7 +89,9 @@ class Adapter:
         for name in _ELSEWHERE:
             if body.get(name) is not None:
                 raise InvalidRequest(f"{name}: not supported here: send the whole conversation as input", param=name)
-        if all(isinstance(part, Other) for message in request.messages for part in message.parts):
+        if request.previous is None and all(
+            isinstance(part, Other) for message in request.messages for part in message.parts
+        ):
             raise InvalidRequest("input: holds nothing that the model could read", param="input")
         for place, tool in enumerate(request.tools):
             kind = str((tool.body or {}).get("type", "")) if tool.kind == "provider" else ""

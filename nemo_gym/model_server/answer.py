@@ -95,9 +95,12 @@ class Answer:
     async def _reply(self) -> ModelReply:
         request = self._read()
         assert request.origin is not None
-        self.earlier = await self.app.reuse.take(self.rollout_id, self.dialect.name, request.origin.body)
+        body = request.origin.body
+        if request.previous is not None:
+            request = self.request = await self.app.stored.continued(request)
+        self.earlier = await self.app.reuse.take(self.rollout_id, self.dialect.name, body)
         if self.rollout_id is not None:
-            self._asked = (self.dialect.name, request.origin.body)
+            self._asked = (self.dialect.name, body)
             self.app.reuse.enter(self.rollout_id, self._asked)
         if self.earlier is not None:
             return await self._again(self.earlier, request)
@@ -143,7 +146,10 @@ class Answer:
         try:
             async with asyncio.timeout(self.app.server.config.timeout_s), self.app.admission:
                 call.sent = time.time()
-                reply = await self.app.server.generate(sent, call)
+                try:
+                    reply = await self.app.server.generate(sent, call)
+                finally:
+                    call.replied = time.time()
         except TimeoutError:
             raise ModelError(504, "timeout", "the call took longer than timeout_s", code="timeout") from None
         if wrong := unsound(reply):
@@ -231,6 +237,7 @@ class Answer:
     async def _failed(self, error: ModelError, status: str | None = None) -> None:
         if status is None:
             status = "rejected" if self.request is None or isinstance(error, InvalidRequest) else "failed"
+        self.call = self.call or Call(ModelRequest(messages=()))
         reply = self._overflow(error)
         if error.kind != "capture":
             try:
@@ -239,6 +246,7 @@ class Answer:
                 error, reply = problem, None
         self._remember(None)
         self._count(status, error.kind, None)
+        error.call_id = self.call.id
         if reply is None:
             await self.delivery.fail(self.dialect, error, self.streamed)
         else:
@@ -347,6 +355,8 @@ class Answer:
         """So that later calls of the rollout find what they continue or try again."""
         if self.request is not None and self.call is not None and self.earlier is None:
             self.app.lineage.add(self.call.id, self.rollout_id, self.request, reply)
+            if reply is not None and self.dialect.name == "responses":
+                self.app.stored.add(self.request, reply, len(self.body))
 
     async def _commit(self, status: str, *, reply: ModelReply | None = None, error: ModelError | None = None) -> None:
         if self.app.capture is None:
@@ -390,11 +400,9 @@ class Answer:
         return self.call.raw if kept and self.call is not None else None
 
     def _count(self, status: str, kind: str, reply: ModelReply | None) -> None:
-        now = time.time()
-        sent = self.call.sent if self.call is not None else None
-        self.app.metrics.finished(
-            self.dialect.name, status, kind, now - self.received, None if sent is None else now - sent, reply
-        )
+        sent = None if self.call is None else self.call.sent
+        backend = None if self.call is None or sent is None else (self.call.replied or time.time()) - sent
+        self.app.metrics.finished(self.dialect.name, status, kind, time.time() - self.received, backend, reply)
 
 
 def _bind(choice: Choice, toolbox: Toolbox) -> Choice:

@@ -7,23 +7,19 @@ The backend starts beside the application, so that `/health` answers at once and
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import signal
-import time
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from ..capture.record import INCOMPLETE, to_json
 from ..capture.redact import Redactor
+from ..capture.served import ServedCalls
 from ..capture.writer import ShardWriter
 from ..dialects.registry import DIALECTS
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
-from ..web import client
+from ..web import client, workers
 from ..web.correlation import api_key, split_rollout
 from ..web.service import ServerContext
 from .adapt import Adapter
@@ -31,8 +27,10 @@ from .admission import Admission
 from .answer import Answer
 from .delivery import Delivery
 from .metrics import Metrics
+from .records import Records
 from .reuse import Reuse
-from .status import Readiness, models
+from .status import Readiness, Status, error_body
+from .stored import StoredResponses
 
 if TYPE_CHECKING:
     from .server import SimpleResponsesAPIModel
@@ -50,21 +48,27 @@ class ModelApp:
         self.server = server
         config = server.config
         self.run_id = context.run_id if context is not None else ""
-        self._admin_key = context.admin_key if context is not None else ""
+        self.admin_key = context.admin_key if context is not None else ""
         self._capture_settings = (context.capture if context is not None else None) or {"enabled": False}
         self.raw = self._capture_settings.get("raw", "off")
         self.capture: ShardWriter | None = None
+        self.served: ServedCalls | None = None
         self.lineage = Lineage()
         self.reuse = Reuse()
+        kept = self._capture_settings.get("enabled", True)
+        self.stored = StoredResponses(str(self._capture_settings["dir"]) if kept else None)
         self.adapter = Adapter(server)
-        self.metrics = Metrics()
-        self.admission = Admission(config.max_in_flight, config.max_queue)
+        among = workers.current()
+        share = 1 if among is None else among.count
+        self.admission = Admission(-(-config.max_in_flight // share), -(-config.max_queue // share))
+        self.metrics = Metrics(self.admission)
         self.readiness = Readiness(server)
-        self._created = int(time.time())
+        self._status = Status(self)
+        self._records = Records(self)
         self._starting: asyncio.Task[None] | None = None
         self._warned_without_rollout = False
         self._calls = 0
-        self._answers: dict[str | None, set[Answer]] = {}
+        self.answers: dict[str | None, set[Answer]] = {}
         """Those in the making, by rollout."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -106,7 +110,7 @@ class ModelApp:
         if not settings.get("enabled", True):
             return
         config = self.server.config
-        secrets = [*config.api_keys, self._admin_key, getattr(config, "api_key", "")]
+        secrets = [*config.api_keys, self.admin_key, getattr(config, "api_key", "")]
         self.capture = ShardWriter(
             settings["dir"],
             config.name,
@@ -119,6 +123,7 @@ class ModelApp:
                 if name in settings
             },
         )
+        self.served = ServedCalls(self.capture)
 
     async def _start(self) -> None:
         try:
@@ -158,22 +163,24 @@ class ModelApp:
         if dialect is not None and method == "POST":
             await self._call(dialect, rollout_id, headers, receive, delivery)
         elif dialect is not None or (method, path) in _WRONG_METHOD:
-            await delivery.whole(_error(f"{path} does not take {method}"), 405, [(b"allow", b"POST")])
+            await delivery.whole(error_body(f"{path} does not take {method}"), 405, [(b"allow", b"POST")])
+        elif path.startswith(_RESPONSES) and path != _RESPONSES:
+            await self._stored(method, path.removeprefix(_RESPONSES), headers, delivery)
         elif method in ("GET", "HEAD") and path in ("/health", "/ready", "/v1/models", "/metrics"):
-            await self._status(path, headers, delivery)
+            await self._status.answer(path, headers, delivery)
         elif rollout_id is not None and (method, path) in (("POST", "/seal"), ("GET", "/calls")):
-            await self._rollout(path, rollout_id, scope, headers, receive, delivery)
+            await self._records.answer(path, rollout_id, scope, receive, delivery)
         else:
-            await delivery.whole(_error(f"no such route: {method} {path}"), 404)
+            await delivery.whole(error_body(f"no such route: {method} {path}"), 404)
 
     async def _call(
         self, dialect: Any, rollout_id: str | None, headers: Headers, receive: Any, delivery: Delivery
     ) -> None:
-        body, problem = await self._body(receive, headers)
-        problem = self._unauthorised(headers) or problem
+        body, problem = await self.body(receive, headers)
+        problem = self.unauthorised(headers) or self._too_large(headers) or problem
         answer = Answer(self, dialect, delivery, rollout_id, body)
         self._calls += 1
-        answers = self._answers.setdefault(rollout_id, set())
+        answers = self.answers.setdefault(rollout_id, set())
         answers.add(answer)
         try:
             if problem is not None:
@@ -183,19 +190,18 @@ class ModelApp:
         finally:
             self._calls -= 1
             answers.discard(answer)
-            if not answers and self._answers.get(rollout_id) is answers:
-                del self._answers[rollout_id]
-        self.metrics.load(self.admission.in_flight, self.admission.queued)
+            if not answers and self.answers.get(rollout_id) is answers:
+                del self.answers[rollout_id]
 
     async def _bad_rollout(self, path: str, error: ModelError, receive: Any, delivery: Delivery) -> None:
         dialect = next((one for suffix, one in DIALECTS.items() if path.endswith(suffix)), None)
         if dialect is None:
-            await delivery.whole(_error(error.message), 400)
+            await delivery.whole(error_body(error.message), 400)
         else:
-            body, _ = await self._body(receive, [])
+            body, _ = await self.body(receive, [])
             await Answer(self, dialect, delivery, None, body).reject(error)
 
-    async def _body(self, receive: Any, headers: Headers) -> tuple[bytes, ModelError | None]:
+    async def body(self, receive: Any, headers: Headers) -> tuple[bytes, ModelError | None]:
         """The whole body, or what of it fits and the reason why the rest was not read."""
         limit = self.server.config.max_body_bytes
         too_large = ModelError(413, "too_large", f"the body is larger than {limit} bytes (max_body_bytes)")
@@ -215,7 +221,13 @@ class ModelApp:
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks), None
 
-    def _unauthorised(self, headers: Headers) -> ModelError | None:
+    def _too_large(self, headers: Headers) -> ModelError | None:
+        limit = self.server.config.max_header_bytes
+        if sum([len(name) + len(value) for name, value in headers]) <= limit:
+            return None
+        return ModelError(431, "too_large", f"the headers are larger than {limit} bytes (max_header_bytes)")
+
+    def unauthorised(self, headers: Headers) -> ModelError | None:
         keys = self.server.config.api_keys
         if not keys:
             return None
@@ -224,76 +236,17 @@ class ModelApp:
             return None
         return ModelError(401, "auth", "no valid API key was given", code="invalid_api_key")
 
-    async def _status(self, path: str, headers: Headers, delivery: Delivery) -> None:
-        if path == "/health":
-            await delivery.whole({"status": "ok"})
-        elif path == "/metrics":
-            await delivery.plain(200, b"text/plain; version=0.0.4; charset=utf-8", self.metrics.text())
-        elif not await self.readiness.ask():
-            reason = self.readiness.reason or "not ready"
-            await delivery.whole(_error(reason, "overloaded"), 503, [(b"retry-after", b"2")])
-        elif path == "/ready":
-            await delivery.whole({"status": "ready"} | _without_none(self.readiness.capabilities))
-        elif (problem := self._unauthorised(headers)) is not None:
-            await delivery.whole(_error(problem.message, "auth"), 401)
+    async def _stored(self, method: str, response_id: str, headers: Headers, delivery: Delivery) -> None:
+        """R11: a response by its id."""
+        problem = self.unauthorised(headers)
+        if method != "GET":
+            await delivery.whole(error_body(f"{_RESPONSES}<id> does not take {method}"), 405, [(b"allow", b"GET")])
+        elif problem is not None:
+            await delivery.whole(error_body(problem.message, "auth"), 401)
+        elif (found := await self.stored.find(response_id)) is None:
+            await delivery.whole(error_body(f"there is no response {response_id!r}", "not_found"), 404)
         else:
-            name = self.server.config.served_name
-            await delivery.whole(models(name, self.readiness.capabilities, self._created))
-
-    # ---- a rollout's record
-
-    async def _rollout(
-        self, path: str, rollout_id: str, scope: Any, headers: Headers, receive: Any, delivery: Delivery
-    ) -> None:
-        if not self._is_admin(scope, headers):
-            await delivery.whole(_error("the admin key is needed here", "auth"), 401)
-        elif self.capture is None:
-            await delivery.whole(_error("capture is off on this server"), 400)
-        elif path == "/calls":
-            lines = [msgspec.json.encode(to_json(record)) + b"\n" for record in self.capture.calls(rollout_id)]
-            await delivery.plain(200, b"application/x-ndjson", b"".join(lines))
-        else:
-            await self._seal(rollout_id, receive, delivery)
-
-    async def _seal(self, rollout_id: str, receive: Any, delivery: Delivery) -> None:
-        assert self.capture is not None
-        body, problem = await self._body(receive, [])
-        try:
-            stated = msgspec.json.decode(body or b"{}")
-            incomplete = stated.get("incomplete")
-        except (msgspec.DecodeError, AttributeError, UnicodeError):
-            problem, incomplete = ModelError(400, "invalid", "expected a JSON object"), None
-        if incomplete is not None and incomplete not in INCOMPLETE:
-            problem = ModelError(400, "invalid", f"incomplete: expected null or one of {', '.join(INCOMPLETE)}")
-        if problem is not None:
-            await delivery.whole(_error(problem.message), problem.status)
-            return
-        await self._settle(rollout_id)
-        try:
-            seal = await self.capture.seal(rollout_id, incomplete)
-        except ModelError as error:
-            await delivery.whole(_error(error.message, error.kind), error.status, [(b"retry-after", b"5")])
-            return
-        self.lineage.close(rollout_id)
-        self.reuse.close(rollout_id)
-        await delivery.whole(seal)
-
-    async def _settle(self, rollout_id: str) -> None:
-        """What the rollout left in flight is recorded before the seal speaks of it."""
-        end = time.monotonic() + _SETTLE_S
-        while (answers := self._answers.get(rollout_id)) and time.monotonic() < end:
-            for answer in answers:
-                answer.abandon()
-            await asyncio.sleep(0.01)
-
-    def _is_admin(self, scope: Any, headers: Headers) -> bool:
-        if self._admin_key and compare_digest((api_key(headers) or "").encode(), self._admin_key.encode()):
-            return True
-        client = scope.get("client")
-        try:
-            return client is not None and ipaddress.ip_address(client[0]).is_loopback
-        except ValueError:
-            return False
+            await delivery.whole(found.written())
 
     def without_rollout(self) -> None:
         """C4: such calls are counted, and the first one warns."""
@@ -303,13 +256,5 @@ class ModelApp:
             log.warning("a call named no rollout; it is recorded without one (further ones are counted, not logged)")
 
 
+_RESPONSES = "/v1/responses/"
 _WRONG_METHOD = {("POST", path) for path in ("/health", "/ready", "/v1/models", "/metrics")}
-
-
-def _error(message: str, kind: str = "invalid") -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "code": None, "param": None}}
-
-
-def _without_none(value: Any) -> dict[str, Any]:
-    fields = {} if value is None else msgspec.to_builtins(value)
-    return {name: field for name, field in fields.items() if field is not None}

@@ -18,6 +18,7 @@ from ..dialects.dialect import Head
 from ..exchange.errors import ModelError
 from ..exchange.increments import Increment, unfold
 from ..exchange.reply import ModelReply
+from .stored import NOT_FOUND
 
 _FRAME_BYTES = 64 * 1024
 """Frames are gathered up to this size before they are handed to the socket."""
@@ -240,6 +241,9 @@ class Delivery:
 
 
 def wire_status(dialect: str, error: ModelError) -> int:
-    """A5: chat keeps the true status; elsewhere a permanent 4xx is a 400, since agents repeat the others."""
-    permanent = 400 <= error.status < 500 and error.status not in (408, 413, 429)
+    """A5: chat keeps the true status; elsewhere a permanent 4xx is a 400, since agents repeat the others.
+
+    But for an id that names no response (R11), which no agent sends unawares.
+    """
+    permanent = 400 <= error.status < 500 and error.status not in (408, 413, 429) and error.code != NOT_FOUND
     return 400 if permanent and dialect != "chat" else error.status

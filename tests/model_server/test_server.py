@@ -271,7 +271,6 @@ async def test_a_seal_waits_for_what_the_rollout_left_in_flight(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("previous_response_id", "resp_1"),
         ("conversation", "conv_1"),
         ("prompt", {"id": "pmpt_1"}),
         ("input", []),

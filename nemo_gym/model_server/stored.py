@@ -1,0 +1,165 @@
+"""Responses by their id (R11): what `previous_response_id` continues and `GET /v1/responses/{id}` gives.
+
+The captures are the store, so a response is found on any worker and after a restart. This process's own latest ones
+are also held in memory, bounded by their bytes; what is not there is looked up on the disk, off the loop. A response
+that was made with `store: false` is recorded, and found by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..capture.columns import scalar, to_rows
+from ..capture.reader import ShardReader
+from ..capture.record import CallRecord
+from ..capture.store import CaptureStore
+from ..dialects import responses
+from ..dialects.responses.reply import shown
+from ..exchange.errors import InvalidRequest
+from ..exchange.parts import Message
+from ..exchange.reply import ModelReply
+from ..exchange.request import ModelRequest
+
+NOT_FOUND = "previous_response_not_found"
+_FIELD = "previous_response_id"
+_OURS = re.compile(r"resp_([0-9a-f]{12})7[0-9a-f]{19}\Z")
+_SKEW_S = 3600.0
+"""So far may the clocks of two machines that share a folder be apart."""
+_KINDS = ("kind", "reply_id", "dialect", "status")
+
+
+class Stored(Struct, frozen=True):
+    """A response: what was asked, with all that it continued, and what came of it."""
+
+    request: ModelRequest
+    reply: ModelReply
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """What a next turn continues; instructions are not handed on."""
+        messages = self.request.messages[_led(self.request) :]
+        if not self.reply.choices:
+            return messages
+        parts = shown(self.reply.choices[0])
+        return (*messages, Message("assistant", parts)) if parts else messages
+
+    def written(self) -> dict[str, Any]:
+        return responses.write_reply(self.reply, self.request)
+
+
+class StoredResponses:
+    """Used on the event loop.
+
+    Args:
+        directory: where the captures of all runs lie; None when capture is off.
+        max_bytes: of the requests and replies held in memory.
+    """
+
+    def __init__(self, directory: str | None, max_bytes: int = 64 << 20) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._held: OrderedDict[str, tuple[Stored, int]] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, request: ModelRequest, reply: ModelReply, size: int) -> None:
+        """A response whose record is durable; `size` is of the body that it was asked with."""
+        if self._directory is None or not _kept(request):
+            return
+        # Token ids, and the backend's body, are no part of what is found by an id.
+        choices = tuple(replace(choice, tokens=None, origin=None) for choice in reply.choices[:1])
+        reply = replace(reply, choices=choices, prompt_ids=None, origin=None)
+        size += sum(len(getattr(part, "text", "")) for choice in choices for part in choice.parts)
+        self._drop(reply.id)
+        self._held[reply.id] = Stored(request, reply), size
+        self._bytes += size
+        while self._bytes > self._max_bytes:
+            self._drop(next(iter(self._held)))
+
+    def _drop(self, response_id: str) -> None:
+        _, size = self._held.pop(response_id, (None, 0))
+        self._bytes -= size
+
+    async def find(self, response_id: str) -> Stored | None:
+        found = self._held.get(response_id)
+        if found is not None:
+            self._held.move_to_end(response_id)
+            return found[0]
+        if self._directory is None or not response_id:
+            return None
+        return await asyncio.to_thread(_look_up, self._directory, response_id)
+
+    async def continued(self, request: ModelRequest) -> ModelRequest:
+        """The request with the conversation that it continues before its own input. Raises InvalidRequest."""
+        response_id = request.previous
+        if response_id is None:
+            return request
+        if self._directory is None:
+            raise InvalidRequest(
+                f"{_FIELD}: responses are not stored here (capture is off): send the whole conversation as input",
+                param=_FIELD,
+            )
+        earlier = await self.find(response_id)
+        if earlier is None:
+            words = f"{_FIELD}: there is no response {response_id!r}"
+            raise InvalidRequest(words, param=_FIELD, code=NOT_FOUND, status=404)
+        lead = _led(request)
+        messages = (*request.messages[:lead], *earlier.conversation, *request.messages[lead:])
+        return replace(request, messages=messages)
+
+
+def _kept(request: ModelRequest) -> bool:
+    origin = request.origin
+    return origin is not None and origin.dialect == responses.name and origin.body.get("store") is not False
+
+
+def _led(request: ModelRequest) -> int:
+    """How many messages the request's `instructions` are."""
+    return 1 if request.origin is not None and request.origin.body.get("instructions") else 0
+
+
+# ---- on the disk
+
+
+def _look_up(directory: str, response_id: str) -> Stored | None:
+    try:
+        store = CaptureStore(directory)
+    except FileNotFoundError:
+        return None
+    for path in _newest_first(store.paths(), response_id):
+        shard = store.shard(path)
+        for record in () if shard is None else _records(shard, response_id):
+            if record.received is not None and record.reply is not None and _kept(record.received):
+                return Stored(record.received, record.reply)
+    return None
+
+
+def _newest_first(paths: list[Path], response_id: str) -> list[Path]:
+    """The shards that may hold the response: an id of ours says when it was made."""
+    ours = _OURS.match(response_id)
+    made = int(ours[1], 16) / 1000 - _SKEW_S if ours else 0.0
+    written: dict[Path, float] = {}
+    for path in paths:
+        try:
+            written[path] = path.stat().st_mtime
+        except FileNotFoundError:  # sealed since it was listed; `shard` finds it under its new name
+            written[path] = float("inf")
+    return sorted((path for path in paths if written[path] >= made), key=written.__getitem__, reverse=True)
+
+
+def _records(shard: ShardReader, response_id: str) -> Iterator[CallRecord]:
+    wanted = scalar(response_id)
+    for number in range(shard.count):
+        found = pc.equal(shard.batch(number, _KINDS).column("reply_id"), wanted)
+        for place in pc.indices_nonzero(found).to_pylist():
+            row = to_rows(shard.batch(number), [place])[0]
+            if row["dialect"] == responses.name and row["status"] == "answered":
+                yield shard.decoder.record(row)
