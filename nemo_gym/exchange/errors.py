@@ -51,6 +51,8 @@ class ModelError(Exception):
         self.param = param
         self.retry_after = retry_after
         self.origin = origin
+        self.call_id = ""
+        """The call that failed, once it is known; clients of some dialects are told it."""
 
 
 class InvalidRequest(ModelError):
