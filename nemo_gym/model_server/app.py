@@ -26,6 +26,7 @@ from .adapt import Adapter
 from .admission import Admission
 from .answer import Answer
 from .delivery import Delivery
+from .encoded import plain
 from .metrics import Metrics
 from .records import Records
 from .reuse import Reuse
@@ -178,6 +179,8 @@ class ModelApp:
     ) -> None:
         body, problem = await self.body(receive, headers)
         problem = self.unauthorised(headers) or self._too_large(headers) or problem
+        if problem is None:
+            body, problem = plain(body, headers, self.server.config.max_body_bytes)
         answer = Answer(self, dialect, delivery, rollout_id, body)
         self._calls += 1
         answers = self.answers.setdefault(rollout_id, set())
