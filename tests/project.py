@@ -8,6 +8,8 @@ import textwrap
 import time
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 
 ENVIRONMENT = '''
@@ -173,6 +175,22 @@ def make(folder: Path, config: str = CONFIG) -> Path:
     (folder / "rows.jsonl").write_text('{"responses_create_params": {"input": "hello"}}\n' * 4)
     (folder / "run.yaml").write_text(textwrap.dedent(config))
     return folder
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it runs; one that has gone, also while it is looked at, or is a zombie does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its command line; empty for one that has gone."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def left(folder) -> list[int]:

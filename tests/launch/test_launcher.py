@@ -67,7 +67,7 @@ async def test_up_serve_down(launcher_of):
     tree = family(launcher)
     assert len(tree) >= 5
     await launcher.down()
-    assert not [process for process in tree if process.is_running() and process.status() != "zombie"]
+    assert not [process for process in tree if project.alive(process)]
 
 
 async def test_secrets_are_in_neither_argv_nor_environment(launcher_of):
@@ -102,7 +102,7 @@ async def test_why_a_server_is_not_ready_and_a_start_that_is_broken_off(launcher
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert not [process for process in tree if process.is_running() and process.status() != "zombie"]
+    assert not [process for process in tree if project.alive(process)]
 
 
 async def test_server_that_never_is_ready_is_named(launcher_of):
@@ -141,5 +141,5 @@ async def test_port_that_is_taken_meanwhile(launcher_of):
         began = time.monotonic()
         with pytest.raises(LaunchError, match=f"127.0.0.1:{port} cannot be listened on: Address already in use"):
             await launcher.up(quiet())
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         assert launcher.servers == {}

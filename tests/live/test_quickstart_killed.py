@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from tests.project import ROOT, World, left
+from tests.project import ROOT, World, alive, command_of, left
 
 pytestmark = [pytest.mark.live, pytest.mark.ci]
 
@@ -39,7 +39,7 @@ def kill_and_see(world, process):
     process.kill()
     process.wait()
     began = time.monotonic()
-    while [one for one in tree if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] or left(world.folder):
+    while any(alive(one) for one in tree) or left(world.folder):
         assert time.monotonic() - began < 10, left(world.folder)
         time.sleep(0.05)
     return time.monotonic() - began, len(tree)
@@ -58,7 +58,7 @@ def until(condition, process):
 
 
 def commanded(process):
-    return " ".join(" ".join(one.cmdline()) for one in family(process) if one.is_running())
+    return " ".join(command_of(one) for one in family(process))
 
 
 def test_killed_five_times_and_resumed(world, tmp_path):
@@ -98,5 +98,5 @@ def test_interrupted_in_mid_run_ends_in_order(world, tmp_path):
     tree = family(process)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    assert not [one for one in tree if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert not [one for one in tree if alive(one)]
     assert left(world.folder) == []
