@@ -25,6 +25,15 @@ def decode(data: bytes | str, *, halves: bool = False) -> Any:
     return value if halves else whole(value)
 
 
+def is_strict(text: str) -> bool:
+    """Whether any JSON parser takes it; `decode` takes more."""
+    try:
+        _decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    return True
+
+
 def encode(value: Any) -> bytes:
     try:
         return _encoder.encode(value)

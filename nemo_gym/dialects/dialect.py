@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..exchange.errors import ModelError
 from ..exchange.increments import Increment, unfold
 from ..exchange.parts import Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, joined, merged
-from ..exchange.reply import ModelReply
+from ..exchange.reply import ModelReply, Usage
 from ..exchange.request import ModelRequest
 
 
@@ -29,10 +29,12 @@ class Head(Struct, frozen=True):
     """The reply's, when it is there already: what its dialect says in every frame beside these."""
     choices: int = 1
     """How many the reply has; at least one is expected of a reply that is not there yet."""
+    usage: Usage = Usage()
+    """The reply's, when it is there already."""
 
     @classmethod
     def of(cls, reply: ModelReply) -> Head:
-        return cls(reply.id, reply.model, reply.created, reply.origin, len(reply.choices))
+        return cls(reply.id, reply.model, reply.created, reply.origin, len(reply.choices), reply.usage)
 
 
 class StreamWriter(Protocol):

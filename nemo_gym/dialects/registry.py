@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from . import chat, responses
+from . import chat, messages, responses
 from .dialect import Dialect
 
 DIALECTS: dict[str, Dialect] = {
     "/v1/chat/completions": cast(Dialect, chat),
     "/v1/responses": cast(Dialect, responses),
+    "/v1/messages": cast(Dialect, messages),
 }

@@ -17,7 +17,7 @@ from ..backends.backend import Capabilities
 from ..exchange.errors import InvalidRequest
 from ..exchange.parts import Media, Message, Origin, Other, Part, Text, ToolResult
 from ..exchange.request import ModelRequest, Sampling
-from . import methods
+from . import foreign, methods
 from .fields import CARRIED, HARMLESS, KNOWN
 
 if TYPE_CHECKING:
@@ -69,6 +69,13 @@ class Adapter:
         """A6: unknown fields are bad input where the server says so. Raises InvalidRequest that names them."""
         if request.origin is not None and request.origin.dialect == "responses":
             self._check_responses(request, request.origin.body)
+        elif (
+            request.origin is not None
+            and request.origin.dialect == "messages"
+            and self._spoken("messages") != "messages"
+        ):
+            for words in foreign.check_messages(request, self._server.config.web_search):
+                say_once(words)
         if not self._strict or request.origin is None:
             return
         body, dialect = request.origin.body, request.origin.dialect
@@ -114,6 +121,14 @@ class Adapter:
                 changes["sampling"] = sampling
         known = capabilities or Capabilities()
         messages = self._messages(request.messages, known)
+        if request.origin is not None and (spoken := self._spoken(request.origin.dialect)) != request.origin.dialect:
+            if request.origin.dialect == "messages":
+                messages = foreign.marked_errors(messages)
+                tools = foreign.messages_tools(request.tools)
+                if tools is not request.tools:
+                    changes["tools"] = tools
+            for name in foreign.unsaid(request, spoken or ""):
+                say_once(f"{name} is not passed on: requests of {spoken} cannot say it")
         if messages is not request.messages:
             changes["messages"] = messages
         origin = self._origin(request.origin)
@@ -145,14 +160,18 @@ class Adapter:
         role = self._server.config.developer_role
         return role == "system" or (role == "auto" and self._server.developer_role_unknown and not known.developer)
 
+    def _spoken(self, dialect: str) -> str | None:
+        """The dialect in which a client's request of this one is answered."""
+        method = methods.overridden(self._server, dialect)
+        return self._server.backend_dialect if method is None else methods.DIALECTS[method].name
+
     def _origin(self, origin: Origin | None) -> Origin | None:
         """Without the fields that this backend is not to get; what they would have done is said (A6)."""
         if origin is None:
             return None
         dialect = origin.dialect
         method = methods.overridden(self._server, dialect)
-        spoken = self._server.backend_dialect if method is None else methods.DIALECTS[method].name
-        same = dialect == spoken
+        same = dialect == self._spoken(dialect)
         if same and self._forward_unknown and method is None:
             return origin
         dropped = origin.body.keys() - (KNOWN if same else CARRIED).get(dialect, origin.body.keys())

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from ..capture.redact import Redactor
 from ..capture.served import ServedCalls
 from ..capture.writer import ShardWriter
+from ..dialects.messages import signature
 from ..dialects.registry import DIALECTS
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
 from ..web import client, workers
 from ..web.correlation import api_key, split_rollout
 from ..web.service import ServerContext
+from . import counting
 from .adapt import Adapter
 from .admission import Admission
 from .answer import Answer
@@ -54,6 +56,8 @@ class ModelApp:
         self.raw = self._capture_settings.get("raw", "off")
         self.capture: ShardWriter | None = None
         self.served: ServedCalls | None = None
+        if self.admin_key:
+            signature.use_secret(self.admin_key)  # drawn once a run: its servers know each other's signatures
         self.lineage = Lineage()
         self.reuse = Reuse()
         kept = self._capture_settings.get("enabled", True)
@@ -161,9 +165,9 @@ class ModelApp:
             await self._bad_rollout(scope["path"], ModelError(400, "invalid", str(error)), receive, delivery)
             return
         dialect = DIALECTS.get(path)
-        if dialect is not None and method == "POST":
+        if method == "POST" and (dialect is not None or path == counting.PATH):
             await self._call(dialect, rollout_id, headers, receive, delivery)
-        elif dialect is not None or (method, path) in _WRONG_METHOD:
+        elif dialect is not None or path == counting.PATH or (method, path) in _WRONG_METHOD:
             await delivery.whole(error_body(f"{path} does not take {method}"), 405, [(b"allow", b"POST")])
         elif path.startswith(_RESPONSES) and path != _RESPONSES:
             await self._stored(method, path.removeprefix(_RESPONSES), headers, delivery)
@@ -181,6 +185,9 @@ class ModelApp:
         problem = self.unauthorised(headers) or self._too_large(headers) or problem
         if problem is None:
             body, problem = plain(body, headers, self.server.config.max_body_bytes)
+        if dialect is None:
+            await counting.answer(self, body, problem, delivery)
+            return
         answer = Answer(self, dialect, delivery, rollout_id, body)
         self._calls += 1
         answers = self.answers.setdefault(rollout_id, set())
@@ -198,7 +205,9 @@ class ModelApp:
 
     async def _bad_rollout(self, path: str, error: ModelError, receive: Any, delivery: Delivery) -> None:
         dialect = next((one for suffix, one in DIALECTS.items() if path.endswith(suffix)), None)
-        if dialect is None:
+        if path.endswith(counting.PATH):
+            await counting.answer(self, b"", error, delivery)
+        elif dialect is None:
             await delivery.whole(error_body(error.message), 400)
         else:
             body, _ = await self.body(receive, [])

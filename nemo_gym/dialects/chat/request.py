@@ -258,7 +258,7 @@ def _write_content(parts: Iterable[Part]) -> str | list[dict[str, Any]]:
         return ""
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
-    return [part for part in map(_write_part, parts) if part is not None]
+    return [part for part in map(_write_part, parts) if part is not None] or ""
 
 
 def _write_part(part: Part) -> dict[str, Any] | None:

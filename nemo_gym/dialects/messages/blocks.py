@@ -1,0 +1,234 @@
+"""Content blocks to and from parts.
+
+A part keeps its block as its origin, so that a backend of this dialect gets it as it came, `cache_control` and
+citations included. Results of tools become messages of their own, since that is what they are to every other dialect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...exchange.parts import Media, Message, Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from ...exchange.tools import Toolbox
+from .. import codec
+from . import ids, signature
+
+NAME = "messages"
+ATTRIBUTION = "x-anthropic-billing-header:"
+"""Begins a system text that an agent writes for its provider: it differs in every call and is not for a model."""
+_CUT = "[{} left out: this model takes none]"
+
+
+def read_messages(system: Any, messages: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
+    if system:
+        yield Message("system", tuple(_system(system)))
+    for message in messages:
+        role, content = message["role"], message["content"]
+        if role == "system":
+            yield Message("system", tuple(_system(content)))
+        elif role == "assistant":
+            yield Message("assistant", tuple(read_content(content)))
+        else:
+            yield from _user(tuple(read_content(content)))
+
+
+def _system(content: Any) -> Iterator[Part]:
+    return (part for part in read_content(content) if not (isinstance(part, Text) and is_attribution(part.text)))
+
+
+def is_attribution(text: str) -> bool:
+    return text.startswith(ATTRIBUTION)
+
+
+def _user(parts: tuple[Part, ...]) -> Iterator[Message]:
+    """Results first, as they follow the calls; then what the user says."""
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    for result in results:
+        yield Message("tool", (result,))
+    if len(results) < len(parts) or not parts:
+        yield Message("user", tuple(part for part in parts if not isinstance(part, ToolResult)) if results else parts)
+
+
+def read_content(content: Any) -> Iterator[Part]:
+    if isinstance(content, str):
+        yield Text(content)
+        return
+    for block in content or ():
+        yield from read_block(block)
+
+
+def read_block(block: Mapping[str, Any]) -> Iterator[Part]:
+    kind, origin = block["type"], Origin(NAME, block)
+    if kind == "text":
+        yield Text(block["text"], origin=origin)
+    elif kind == "tool_use":
+        yield ToolCall(block["name"], write_arguments(block["input"]), ids.original(block["id"]), origin=origin)
+    elif kind == "tool_result":
+        inner = tuple(read_content(block.get("content")))
+        yield ToolResult(ids.original(block["tool_use_id"]), inner, block.get("is_error") is True, origin)
+    elif kind == "thinking":
+        yield _thinking(block["thinking"], block.get("signature") or "", origin)
+    elif kind == "redacted_thinking":
+        yield Reasoning("", payload=block["data"], origin=origin)
+    elif kind in ("image", "document"):
+        yield from _media(kind, block, origin)
+    elif kind == "search_result":
+        texts = [block["title"], block["source"], *(part["text"] for part in block["content"])]
+        yield Text("\n".join(texts), origin=origin)
+    elif kind == "tool_reference":
+        yield Text(f"The tool {block['tool_name']} is loaded.", origin=origin)
+    else:
+        yield Other(NAME, block)
+
+
+def write_arguments(value: Any) -> str:
+    """An object as a model would have written it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _thinking(text: str, signed: str, origin: Origin) -> Reasoning:
+    """One of ours is what it was before it was signed; what another signed stays opaque beside its text."""
+    payload = None if not signed or signature.is_ours(text, signed) else signed
+    return Reasoning(text, payload=payload, origin=origin)
+
+
+def _media(kind: Any, block: Mapping[str, Any], origin: Origin) -> Iterator[Part]:
+    source = block["source"]
+    form = source.get("type")
+    if form == "base64":
+        yield Media(kind, f"data:{source['media_type']};base64,{source['data']}", origin)
+    elif form == "url":
+        yield Media(kind, source["url"], origin)
+    elif form == "text":
+        yield Text(_headed(block, source["data"]), origin=origin)
+    elif form == "content":
+        inner = tuple(read_content(source["content"]))
+        if all(isinstance(part, Text) for part in inner):
+            yield Text(_headed(block, "".join(part.text for part in inner if isinstance(part, Text))), origin=origin)
+        else:
+            head = _headed(block, "")
+            yield from ((Text(head),) if head else ())
+            yield from inner
+    else:
+        yield Other(NAME, block)
+
+
+def _headed(document: Mapping[str, Any], text: str) -> str:
+    heads = [document[field] for field in ("title", "context") if isinstance(document.get(field), str)]
+    return "\n".join([*heads, text] if text else heads)
+
+
+# ---- writing: for a backend
+
+
+def write_messages(messages: Iterable[Message], toolbox: Toolbox) -> list[dict[str, Any]]:
+    """Messages of this API: results of one turn and what the user adds to them are one message."""
+    written: list[dict[str, Any]] = []
+    results = False
+    for message in messages:
+        role = _ROLES[message.role]
+        content = [block for part in message.parts for block in _write_part(part, toolbox)]
+        if not content:
+            continue
+        if results and role == "user":
+            written[-1]["content"] += content
+        elif message.role == "tool":
+            written.append({"role": role, "content": content})
+        else:
+            written.append({"role": role, "content": write_text(message.parts) or content})
+        results = message.role == "tool"
+    return written
+
+
+_ROLES = {"user": "user", "tool": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+
+
+def write_text(parts: tuple[Part, ...]) -> str:
+    """Of a message that is one plain text; else nothing."""
+    only = parts[0] if len(parts) == 1 else None
+    return only.text if isinstance(only, Text) and not _is_block(only) else ""
+
+
+def _is_block(part: Part) -> bool:
+    origin = getattr(part, "origin", None)
+    return origin is not None and origin.dialect == NAME
+
+
+def write_blocks(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    """Blocks of a system prompt or of a result: nothing in them is called."""
+    return [block for part in parts for block in _write_part(part, _NO_TOOLS)]
+
+
+_NO_TOOLS = Toolbox(())
+
+
+def _write_part(part: Part, toolbox: Toolbox) -> Iterator[dict[str, Any]]:
+    if isinstance(part, Reasoning):
+        yield from _write_thinking(part)
+    elif isinstance(part, Other):
+        yield from (dict(part.body),) if part.dialect == NAME else ()
+    elif _is_block(part):
+        yield dict(part.origin.body)  # type: ignore[union-attr]
+    elif isinstance(part, Text | Refusal):
+        yield from ({"type": "text", "text": part.text},) if part.text else ()
+    elif isinstance(part, ToolCall):
+        yield write_call(part, toolbox)
+    elif isinstance(part, ToolResult):
+        yield _write_result(part)
+    else:
+        yield _write_media(part)
+
+
+def _write_thinking(part: Reasoning) -> Iterator[dict[str, Any]]:
+    """Only what a provider signed: it refuses any other."""
+    if part.payload is None:
+        return
+    if _is_block(part):
+        yield dict(part.origin.body)  # type: ignore[union-attr]
+    elif part.text:
+        yield {"type": "thinking", "thinking": part.text, "signature": part.payload}
+    else:
+        yield {"type": "redacted_thinking", "data": part.payload}
+
+
+def write_call(call: ToolCall, toolbox: Toolbox) -> dict[str, Any]:
+    name = f"{call.namespace}__{call.name}" if call.namespace else call.name
+    tool = toolbox.find(name)
+    return {
+        "type": "tool_use",
+        "id": ids.safe(call.call_id),
+        "name": name if tool is None else toolbox.flat(tool),
+        "input": read_input(call)[0],
+    }
+
+
+def read_input(call: ToolCall) -> tuple[dict[str, Any], str]:
+    """The object that the arguments are, {} when they are none (M5), and the same as JSON text."""
+    if call.custom:
+        value: Any = {"input": call.arguments}
+        return value, codec.encode(value).decode()
+    try:
+        value, text = codec.decode(call.arguments), call.arguments
+    except (ValueError, RecursionError):
+        return {}, "{}"
+    if not isinstance(value, dict):
+        return {}, "{}"
+    return value, text if codec.is_strict(text) else codec.encode(value).decode()
+
+
+def _write_result(result: ToolResult) -> dict[str, Any]:
+    content: Any = write_text(result.parts) or write_blocks(result.parts)
+    written = {"type": "tool_result", "tool_use_id": ids.safe(result.call_id), "content": content}
+    return written | {"is_error": True} if result.is_error else written
+
+
+def _write_media(part: Media) -> dict[str, Any]:
+    head, comma, data = part.source.partition(",")
+    if part.kind == "audio":
+        return {"type": "text", "text": _CUT.format("audio")}
+    if not head.startswith("data:") or not comma:
+        return {"type": part.kind, "source": {"type": "url", "url": part.source}}
+    media_type = head.removeprefix("data:").removesuffix(";base64")
+    return {"type": part.kind, "source": {"type": "base64", "media_type": media_type, "data": data}}

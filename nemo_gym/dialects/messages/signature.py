@@ -1,0 +1,30 @@
+"""The signature on thinking that no provider signed: proof that a text came from here unchanged.
+
+A thinking block must bear one. One of ours is known again when a client gives the block back; any other stays with its
+text as what its own provider may read. None is ever a reason to refuse a request.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64encode
+from hashlib import blake2b
+from hmac import compare_digest
+
+_PREFIX = "ng1."
+_key = secrets.token_bytes(32)
+
+
+def use_secret(secret: str) -> None:
+    """Servers that share a secret know each other's signatures; without one each process has its own."""
+    global _key
+    _key = blake2b(secret.encode(), digest_size=32, person=b"thinking").digest()
+
+
+def sign(text: str) -> str:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32, key=_key).digest()
+    return _PREFIX + b64encode(digest).decode()
+
+
+def is_ours(text: str, signature: str) -> bool:
+    return signature.startswith(_PREFIX) and compare_digest(signature.encode("utf-8", "replace"), sign(text).encode())
