@@ -18,10 +18,11 @@ from ..exchange.call import Prior
 from ..exchange.parts import Message, Part, ToolCall, plain_text
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
-from ..exchange.tools import Tool
 from .normal import Turn, chain, tools_digest, turns
 
 _SUMMARISE = re.compile(r"summar|compact|checkpoint|condense", re.IGNORECASE)
+_PLACED = 1024
+"""Calls of one rollout that are being answered at a time, beyond which the oldest is read again at its end."""
 _TASK = 16
 """A shorter text says too little to tell that one call's tool call set off another call."""
 
@@ -51,11 +52,10 @@ class _Node(Struct, eq=False):
 class _Reading(Struct, eq=False):
     """A request in normal form."""
 
-    messages: tuple[Message, ...]
+    request: ModelRequest
     turns: list[Turn]
     keys: list[bytes]
     """`keys[n]` is the digest of the first n turns."""
-    declared: tuple[Tool, ...]
     tools: bytes
 
     @property
@@ -117,17 +117,28 @@ class _Rollout:
         self._after: dict[bytes, tuple[_Node, int]] = {}
         self._aside: dict[bytes, _Node] = {}
         self._last: _Reading | None = None
+        self._placed: dict[int, tuple[_Reading, str | None, str]] = {}
+        """Requests that are being answered, by identity, and where they were found to belong."""
         self.token_bytes = 0
 
     # ---- a request
 
     def find(self, request: ModelRequest) -> tuple[str | None, str, Prior | None]:
         reading = self._read(request)
-        parent, relation, prior = self._continues(request, reading)
-        same = self._requests.get(reading.keys[-1])
-        if same is not None and same.tools == reading.tools:
-            return same.parent, "retry", prior if parent == same.parent else None
+        parent, relation, prior = self._place(request, reading)
+        self._placed[id(request)] = reading, parent, relation
+        if len(self._placed) > _PLACED:
+            del self._placed[next(iter(self._placed))]
         return parent, relation, prior
+
+    def _place(self, request: ModelRequest, reading: _Reading) -> tuple[str | None, str, Prior | None]:
+        same = self._requests.get(reading.keys[-1])
+        if same is None or same.tools != reading.tools:
+            return self._continues(request, reading)
+        if same.parent is None:
+            return None, "retry", None
+        parent, _, prior = self._continues(request, reading)
+        return same.parent, "retry", prior if parent == same.parent else None
 
     def _continues(self, request: ModelRequest, reading: _Reading) -> tuple[str | None, str, Prior | None]:
         for count in range(len(reading.turns), 0, -1):
@@ -177,8 +188,12 @@ class _Rollout:
     # ---- a finished call
 
     def add(self, call_id: str, request: ModelRequest, reply: ModelReply | None) -> None:
-        reading = self._read(request)
-        parent, relation, _ = self.find(request)
+        placed = self._placed.pop(id(request), None)
+        if placed is not None and placed[0].request is request:
+            reading, parent, relation = placed
+        else:
+            reading = self._read(request)
+            parent, relation, _ = self._place(request, reading)
         choices = () if reply is None else reply.choices
         node = _Node(
             call_id=call_id,
@@ -191,28 +206,26 @@ class _Rollout:
             keys=[],
             prompt_ids=None if reply is None else reply.prompt_ids,
             completions=tuple(_ids(choice) for choice in choices),
-            summary="\n".join(plain_text(choice.parts) for choice in choices[:1]).strip(),
+            summary=_summary(choices) if relation == "compaction" else "",
             tasks=tuple(task for choice in choices for part in choice.parts for task in _tasks(part)),
         )
         self._nodes[call_id] = node
         self._requests[node.request_key] = node
         for number, choice in enumerate(choices):
             for parts in _as_replayed(choice):
-                self._found_after(node, number, request, reading, parts)
+                self._found_after(node, number, reading, parts)
         self.token_bytes += node.size
         if len(self._nodes) > self._max_calls:
             self._drop(next(iter(self._nodes)))
 
-    def _found_after(
-        self, node: _Node, choice: int, request: ModelRequest, reading: _Reading, parts: tuple[Part, ...]
-    ) -> None:
-        message = Message("assistant", parts)
-        key = _extended(reading.turns, (*request.messages, message), reading.keys)
+    def _found_after(self, node: _Node, choice: int, reading: _Reading, parts: tuple[Part, ...]) -> None:
+        said = Message("assistant", parts)
+        turn = turns([said])
+        key = _extended(reading, len(reading.turns), said, turn)
         self._after[key] = (node, choice)
         node.keys.append(key)
         if len(reading.turns) > 1 and reading.turns[-1].role == "user":
-            before = reading.turns[:-1]
-            aside = _extended(before, (*request.messages[: before[-1].end], message), reading.keys[:-1])
+            aside = _extended(reading, len(reading.turns) - 1, said, turn)
             self._aside[aside] = node
             node.keys.append(aside)
 
@@ -237,27 +250,31 @@ class _Rollout:
         last = self._last
         known: list[Turn] = []
         keys = [b""]
+        tools = None
         if last is not None:
-            same = _shared(last.messages, request.messages)
+            same = _shared(last.request.messages, request.messages)
             known = [turn for turn in last.turns if turn.end <= same]
             if known and same < len(request.messages) and known[-1].role == "assistant":
                 known.pop()  # the next message may belong to it
             keys = last.keys[: len(known) + 1]
+            tools = last.tools if last.request.tools == request.tools else None
         found = turns(request.messages, known)
         for turn in found[len(known) :]:
             keys.append(chain(keys[-1], turn.digest))
-        tools = last.tools if last is not None and last.declared == request.tools else tools_digest(request.tools)
-        self._last = _Reading(request.messages, found, keys, request.tools, tools)
+        self._last = _Reading(request, found, keys, tools_digest(request.tools) if tools is None else tools)
         return self._last
 
 
-def _extended(known: list[Turn], messages: tuple[Message, ...], keys: list[bytes]) -> bytes:
-    """The key of a conversation that begins with the known turns."""
-    if known and known[-1].role == "assistant":
-        known, keys = known[:-1], keys[:-1]
-    key = keys[len(known)]
-    for turn in turns(messages, known)[len(known) :]:
-        key = chain(key, turn.digest)
+def _extended(reading: _Reading, count: int, said: Message, turn: list[Turn]) -> bytes:
+    """The key of the conversation that goes on from its first `count` turns with what was said, by itself `turn`."""
+    known, messages = reading.turns[:count], reading.request.messages
+    if known and known[-1].role == "assistant":  # one turn together with it
+        known.pop()
+        end = known[-1].end if known else 0
+        turn = turns([*messages[end : reading.turns[count - 1].end], said])
+    key = reading.keys[len(known)]
+    for one in turn:
+        key = chain(key, one.digest)
     return key
 
 
@@ -268,6 +285,10 @@ def _shared(first: tuple[Message, ...], second: tuple[Message, ...]) -> int:
             break
         count += 1
     return count
+
+
+def _summary(choices: tuple[Choice, ...]) -> str:
+    return plain_text(choices[0].parts).strip() if choices else ""
 
 
 def _ids(choice: Choice) -> array | None:
