@@ -23,12 +23,15 @@ from ..exchange.errors import ModelError
 from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest
 from ..web.client import session
+from . import counting
 from .backend import Capabilities
 from .failures import REPEATABLE, is_overflow, pause, retry_after
 
 _PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
-_STREAMS = frozenset({"chat"})
+_STREAMS = frozenset({"chat", "messages"})
 """Dialects whose streams can be relayed."""
+_VERSION = "2023-06-01"
+"""Of the Messages API."""
 _PROBE_S = 60.0
 _PROBE_WORDS = 16
 _ROLES = {
@@ -45,7 +48,7 @@ class HttpBackend:
     Args:
         dialect: the dialect package that the endpoints speak.
         base_urls: each up to and including `/v1`.
-        api_key: sent as a bearer token; None sends none.
+        api_key: sent as a bearer token, in Messages as `x-api-key`; None sends none.
         model: what the endpoints call the model.
         extra_body: fields added to every request; the request's own win.
         ask_token_ids: ask for token ids and log-probs (vLLM's `return_token_ids`); None asks once at the probe.
@@ -68,7 +71,11 @@ class HttpBackend:
         self._dialect = dialect
         self._urls = [url.rstrip("/") for url in base_urls]
         self._headers = {"content-type": "application/json"}
-        if api_key:
+        if dialect.name == "messages":
+            self._headers["anthropic-version"] = _VERSION
+        if api_key and dialect.name == "messages":
+            self._headers["x-api-key"] = api_key
+        elif api_key:
             self._headers["authorization"] = f"Bearer {api_key}"
         self._secret = api_key if api_key and len(api_key) >= 8 else ""
         """A provider may quote the key that it refuses."""
@@ -103,12 +110,16 @@ class HttpBackend:
 
     def _body(self, request: ModelRequest, relayed: bool) -> bytes:
         body = self._extra_body | self._dialect.write_request(replace(request, model=self._model))
+        if request.sampling.max_tokens is None and "max_tokens" in self._extra_body:
+            body["max_tokens"] = self._extra_body["max_tokens"]  # Messages demands one, and the client set none
         body.pop("stream", None)
         body.pop("stream_options", None)
         if self._ask_token_ids and self._dialect.name == "chat":
             body |= {"return_token_ids": True, "logprobs": True}
         if relayed:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body["stream"] = True
+            if self._dialect.name == "chat":
+                body["stream_options"] = {"include_usage": True}
         return codec.encode(body)
 
     def _next_url(self, rollout_id: str | None) -> int:
@@ -274,7 +285,15 @@ class HttpBackend:
         return count if isinstance(count, int) else None
 
     async def count(self, request: ModelRequest) -> int:
-        raise ModelError(501, "invalid", "this backend cannot count tokens")
+        body = self._extra_body | self._dialect.write_request(replace(request, model=self._model))
+        route, question = counting.asked(self._dialect.name, body)
+        url = self._urls[0].removesuffix("/v1") if route.at_root else self._urls[0]
+        status, headers, data = await self._send("POST", url + route.path, question)
+        if status in (404, 405, 501):
+            raise ModelError(501, "invalid", f"this backend cannot count tokens: it has no {route.path}")
+        if status != 200:
+            raise self._failure(status, headers, data)
+        return counting.read(route, data)
 
     async def close(self) -> None:
         """The pooled client outlives its backends."""

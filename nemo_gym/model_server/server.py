@@ -6,7 +6,7 @@ in NeMo Gym. Dialects, streams, errors, capture and status are the same for all 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -66,14 +66,18 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
 class SimpleResponsesAPIModel(SimpleServer):
     """A model server; see the module's paragraph for what a subclass does."""
 
-    developer_role_unknown: ClassVar[bool] = False
-    """Whether this kind of backend cannot be trusted to know the role `developer` (R9)."""
-
-    backend_dialect: ClassVar[str | None] = None
-    """The dialect that the backend speaks; what only that dialect says goes through to it."""
-
     config: BaseResponsesAPIModelConfig
     _backend: Backend | None = PrivateAttr(default=None)
+
+    @property
+    def developer_role_unknown(self) -> bool:
+        """Whether this kind of backend cannot be trusted to know the role `developer` (R9)."""
+        return False
+
+    @property
+    def backend_dialect(self) -> str | None:
+        """The dialect that the backend speaks; what only that dialect says goes through to it."""
+        return None
 
     async def start(self) -> None:
         """Called once before the first call; `/ready` is 503 until it returns. Raising ends the process."""
@@ -110,8 +114,13 @@ class SimpleResponsesAPIModel(SimpleServer):
         return Capabilities() if self._backend is None else await self._backend.probe()
 
     async def count(self, request: ModelRequest) -> int:
-        """Prompt tokens of a request."""
-        return await self.backend.count(request)
+        """Prompt tokens of a request. Raises ModelError, 501 where they cannot be known."""
+        if self._backend is None:
+            raise ModelError(501, "invalid", "this server cannot count tokens")
+        return await self._backend.count(request)
+
+    def processes(self) -> int:
+        return self.config.num_workers or 1
 
     def setup_webserver(self) -> ModelApp:
         from .app import ModelApp  # Arrow and all: not where only the configuration is checked

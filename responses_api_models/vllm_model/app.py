@@ -1,14 +1,16 @@
-"""A model server in front of any OpenAI-compatible endpoint: a vLLM started by hand, another server, a provider."""
+"""A model server in front of an endpoint of any dialect: a vLLM started by hand, another server, a provider."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from nemo_gym.backends.http import HttpBackend
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
-from nemo_gym.dialects import chat
+from nemo_gym.dialects import chat, messages, responses
+
+_DIALECTS = {"chat": chat, "responses": responses, "messages": messages}
 
 
 class VLLMModelConfig(BaseResponsesAPIModelConfig):
@@ -16,6 +18,8 @@ class VLLMModelConfig(BaseResponsesAPIModelConfig):
     """Up to and including `/v1`; a list names equal endpoints."""
     api_key: str = ""
     model: str = Field(min_length=1)
+    api: Literal["chat", "responses", "messages"] = "chat"
+    """What the endpoint speaks; token ids come only from `chat`."""
     forward_unknown: bool = True
     return_token_ids: bool | None = None
     """Ask for token ids and log-probs; null finds out whether the endpoint gives them."""
@@ -36,16 +40,21 @@ class VLLMModelConfig(BaseResponsesAPIModelConfig):
 
 
 class VLLMModel(SimpleResponsesAPIModel):
-    developer_role_unknown = True
-    backend_dialect = "chat"
-
     config: VLLMModelConfig
+
+    @property
+    def backend_dialect(self) -> str:
+        return self.config.api
+
+    @property
+    def developer_role_unknown(self) -> bool:
+        return self.config.api == "chat"
 
     async def start(self) -> None:
         config = self.config
         urls = [config.base_url] if isinstance(config.base_url, str) else config.base_url
         self._backend = HttpBackend(
-            chat,
+            _DIALECTS[config.api],
             urls,
             api_key=config.api_key or None,
             model=config.model,
