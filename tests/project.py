@@ -66,7 +66,7 @@ if __name__ == "__main__":
 '''
 
 MODEL = '''
-"""What a launcher sees of a model server: /ready is 503 for a moment, and says why."""
+"""What a launcher sees of a model server: /ready is 503 for a moment after it was first asked, and says why."""
 import json, time
 from nemo_gym.server_utils import BaseRunServerInstanceConfig, SimpleServer
 
@@ -79,7 +79,7 @@ class LocalTiny(SimpleServer):
     config: LocalTinyConfig
 
     def setup_webserver(self):
-        born = time.monotonic()
+        asked = []
 
         async def app(scope, receive, send):
             if scope["type"] == "lifespan":
@@ -87,7 +87,9 @@ class LocalTiny(SimpleServer):
                     await send({"type": "lifespan.startup.complete"})
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-            waiting = scope["path"] == "/ready" and time.monotonic() - born < self.config.ready_after_s
+            if scope["path"] == "/ready":
+                asked.append(time.monotonic())
+            waiting = scope["path"] == "/ready" and time.monotonic() - asked[0] < self.config.ready_after_s
             body = {"error": {"message": "weights are being read"}} if waiting else {"model": self.config.model}
             if scope["path"].endswith("/seal"):
                 body = {"rollout_id": scope["path"].split("/")[2], "call_ids": ["c"], "digest": "d", "incomplete": None}
