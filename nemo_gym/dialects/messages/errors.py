@@ -72,7 +72,7 @@ def error_type(error: ModelError) -> str:
         return said
     if error.status == 403:
         return "permission_error"
-    return _TYPES.get(error.kind, "api_error")
+    return _TYPES.get(error.kind, "api_error") if error.status != 501 else "api_error"
 
 
 def _found(body: Mapping[str, Any]) -> Mapping[str, Any]:
