@@ -25,6 +25,11 @@ def decode(data: bytes | str, *, halves: bool = False) -> Any:
     return value if halves else whole(value)
 
 
+def strict(data: bytes | memoryview) -> Any:
+    """The first word alone. Raises msgspec.MsgspecError, UnicodeError or RecursionError where `decode` may go on."""
+    return _decoder.decode(data)
+
+
 def is_strict(text: str) -> bool:
     """Whether any JSON parser takes it; `decode` takes more."""
     try:
@@ -39,6 +44,14 @@ def encode(value: Any) -> bytes:
         return _encoder.encode(value)
     except UnicodeEncodeError:
         return _encoder.encode(whole(value))
+
+
+def encode_lines(texts: list[str]) -> list[str]:
+    """Each text as JSON; in one go, since a call for each would cost more than the work."""
+    try:
+        return _encoder.encode_lines(texts).decode().split("\n")[:-1]
+    except UnicodeEncodeError:
+        return [_encoder.encode(whole_text(text)).decode() for text in texts]
 
 
 def whole_text(text: str) -> str:

@@ -37,6 +37,12 @@ class Template:
             out += codec.encode(value) + piece
         return out
 
+    def run(self, start: int, texts: list[str]) -> bytes:
+        """Frames of a template whose two holes are a number, counted from `start`, and a text: one a text."""
+        first, middle, last = (piece.decode() for piece in (self._first, *self._rest))
+        said = codec.encode_lines(texts)
+        return "".join([f"{first}{number}{middle}{text}{last}" for number, text in enumerate(said, start)]).encode()
+
 
 class Event(Struct, frozen=True):
     data: str

@@ -1,9 +1,10 @@
-"""Identifiers that sort by time, drawn without a system call each."""
+"""Identifiers that sort by time, drawn without a system call each; and those of others, made to fit."""
 
 from __future__ import annotations
 
 import os
 import time
+from hashlib import blake2b
 
 _pool = memoryview(b"")
 
@@ -31,3 +32,15 @@ def uuid7() -> str:
     raw[8] = (raw[8] & 0x3F) | 0x80
     text = raw.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+LONGEST = 64
+"""Characters of an id that every provider takes."""
+
+
+def fitted(value: str) -> str:
+    """The id, or what stands for one that is too long (R15): of the same id always the same, so results still bind."""
+    if len(value) <= LONGEST:
+        return value
+    digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{value[: LONGEST - 33]}_{digest}"

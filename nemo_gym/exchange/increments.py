@@ -43,7 +43,7 @@ def _pieces(part: Part, choice: Choice) -> Iterator[Part]:
     if not isinstance(part, Text | Reasoning | Refusal) or not part.text:
         yield part
         return
-    texts = list(_cuts(part.text, choice))
+    texts = cuts(part.text, choice)
     last = len(texts) - 1
     for number, text in enumerate(texts):
         piece = replace(part, text=text)
@@ -52,18 +52,15 @@ def _pieces(part: Part, choice: Choice) -> Iterator[Part]:
         yield piece
 
 
-def _cuts(text: str, choice: Choice) -> Iterator[str]:
+def cuts(text: str, choice: Choice) -> list[str]:
+    """The pieces in which a text of this choice is replayed."""
     if choice.tokens is not None and choice.tokens.texts is not None:
         # The writer lays log-probs beside the text, so a part stays whole here (B6 allows it).
-        yield text
-        return
+        return [text]
     if text.isascii() and "\r" not in text:
-        for start in range(0, len(text), _PIECE):
-            yield text[start : start + _PIECE]
-        return
+        return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     graphemes = _GRAPHEME.findall(text)
-    for start in range(0, len(graphemes), _PIECE):
-        yield "".join(graphemes[start : start + _PIECE])
+    return ["".join(graphemes[start : start + _PIECE]) for start in range(0, len(graphemes), _PIECE)]
 
 
 def fold(increments: Iterable[Increment]) -> dict[int, tuple[Part, ...]]:

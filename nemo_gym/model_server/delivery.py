@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from ..dialects.dialect import Head
+from ..dialects.dialect import Head, fed
 from ..exchange.errors import ModelError
-from ..exchange.increments import Increment, unfold
+from ..exchange.increments import Increment
 from ..exchange.reply import ModelReply
 from .stored import NOT_FOUND
 
@@ -185,8 +185,7 @@ class Delivery:
         else:
             writer = self.writer
         # A relayed stream has said its text; what is left of it only `close` knows.
-        for increment in () if self._relayed else unfold(reply):
-            frame = writer.feed(increment)
+        for frame in () if self._relayed else fed(writer, reply):
             frames.append(frame)
             size += len(frame)
             if size > _FRAME_BYTES:

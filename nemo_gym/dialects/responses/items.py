@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
+from ...exchange.ids import LONGEST, fitted
 from ...exchange.parts import Media, Message, Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from . import hosted
 
 NAME = "responses"
 _log = logging.getLogger(__name__)
@@ -24,12 +26,16 @@ _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{200,}\Z")
 def read_items(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
     """Input items as messages, in their order."""
     turn: list[Part] = []
+    calls: dict[str, str] = {}
+    """Of the tools in hosted.py: some outputs name the item and not the call."""
     for item in items:
         parts = _assistant_parts(item)
         if parts is not None:
             turn += parts
+            if item.get("type") in hosted.CALLS:
+                calls.update((part.id, part.call_id) for part in parts if isinstance(part, ToolCall))
             continue
-        message = _message(item)
+        message = _message(item, calls)
         if message is None:
             continue
         if turn:
@@ -52,6 +58,8 @@ def _assistant_parts(item: Mapping[str, Any]) -> list[Part] | None:
         return list(read_content(item.get("content"), _string(item, "id") or "", Origin(NAME, item)))
     if kind in ("function_call", "custom_tool_call"):
         return [read_call(item)]
+    if kind in hosted.CALLS:
+        return [hosted.read_call(item)]
     if kind == "reasoning":
         reasoning = read_reasoning(item)
         return [] if reasoning is None else [reasoning]
@@ -67,26 +75,31 @@ def _string(item: Mapping[str, Any], field: str) -> str | None:
 _BARE = frozenset({"input_image", "input_file", "input_audio"})
 
 
-def _message(item: Mapping[str, Any]) -> Message | None:
+def _message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Message | None:
     kind, origin = _kind(item), Origin(NAME, item)
     if kind == "message":
         return Message(item["role"], tuple(read_content(item["content"])), origin)
     if kind in ("function_call_output", "custom_tool_call_output"):
         result = ToolResult(item["call_id"], tuple(read_content(item["output"])), origin=origin)
         return Message("tool", (result,), origin)
+    if kind in hosted.OUTPUTS:
+        return Message("tool", (hosted.read_output(item, calls),), origin)
     if kind == "additional_tools":
         return None  # hoisted into the tools (R5)
     if kind in _BARE and isinstance(found := _read_part(item, "", None), Media):
         return Message("user", (found,), origin)  # A11: a part that stands as an item of its own
-    parts = tuple(_readable(item.get("content") or item.get("text")))
+    parts = tuple(_readable(item))
     if parts:
         return Message("user", parts, origin)
     _warn_once(kind, "an input item of type %r has no readable text; only a Responses backend gets it", kind)
     return Message("assistant", (Other(NAME, item),), origin)
 
 
-def _readable(content: Any) -> Iterator[Part]:
+def _readable(item: Mapping[str, Any]) -> Iterator[Part]:
     """The texts of an item that no schema checked."""
+    content = item.get("content") or item.get("text") or item.get("summary")
+    if not content and _is_text(item.get("encrypted_content")):
+        content = item["encrypted_content"]
     if isinstance(content, str):
         yield Text(content)
         return
@@ -130,10 +143,13 @@ def _read_part(part: Mapping[str, Any], item_id: str, origin: Origin | None) -> 
         return Media("audio", f"data:audio/{audio.get('format')};base64,{audio.get('data')}", own)
     if kind == "encrypted_content":
         value = part.get("encrypted_content") or part.get("text")
-        # R3: clients send readable text under this name; one long token is opaque.
-        readable = isinstance(value, str) and value and not _OPAQUE.match(value)
-        return Text(str(value), item_id, own) if readable else Other(NAME, part)
+        return Text(value, item_id, own) if _is_text(value) else Other(NAME, part)
     return Other(NAME, part)
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    """R3: clients send readable text under the name of an encrypted one; one long token is opaque."""
+    return isinstance(value, str) and value != "" and not _OPAQUE.match(value)
 
 
 def read_call(item: Mapping[str, Any]) -> ToolCall:
@@ -177,15 +193,15 @@ def read_output(items: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
 # ---- writing: for a backend
 
 
-def write_items(message: Message) -> Iterator[dict[str, Any]]:
-    """A message as input items. What came as an item goes as that item."""
+def write_items(message: Message, tools: Mapping[str, hosted.Hosted]) -> Iterator[dict[str, Any]]:
+    """A message as input items. What came as an item goes as that item; `tools` are those of hosted.py."""
     if message.origin is not None and message.origin.dialect == NAME:
-        yield dict(message.origin.body)
+        yield _fitting(message.origin.body)
         return
     if message.role == "tool":
         for part in message.parts:
             if isinstance(part, ToolResult):
-                yield {"type": "function_call_output", "call_id": part.call_id, "output": _write_output(part.parts)}
+                yield _write_result(part)
         return
     if message.role != "assistant":
         yield {"type": "message", "role": message.role, "content": list(_write_parts(message.parts))}
@@ -198,22 +214,50 @@ def write_items(message: Message) -> Iterator[dict[str, Any]]:
                 last = origin.body
                 yield _for_provider(part, origin.body)
         elif not (isinstance(part, Refusal) and last is not None):
-            yield from _write_assistant(part)
+            yield from _write_assistant(part, tools)
+
+
+_IDS = ("id", "call_id")
+
+
+def _fitting(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The item, its ids no longer than a provider takes (R15)."""
+    written = dict(item)
+    for field in _IDS:
+        value = written.get(field)
+        if isinstance(value, str) and len(value) > LONGEST:
+            written[field] = fitted(value)
+    return written
 
 
 def _for_provider(part: Part, item: Mapping[str, Any]) -> dict[str, Any]:
-    # R4: a Responses provider refuses `content` (and a null `status`) on reasoning.
-    dropped = ("content", "status") if isinstance(part, Reasoning) else ()
-    return {key: value for key, value in item.items() if key not in dropped}
+    written = _fitting(item)
+    if isinstance(part, Reasoning):
+        # R4: a Responses provider refuses `content` (and a null `status`) on reasoning, and wants a summary.
+        written = {key: value for key, value in written.items() if key not in ("content", "status", "text")}
+        if not written.get("summary"):
+            written["summary"] = [{"type": "summary_text", "text": part.text}] if part.text else []
+    return written
 
 
-def _write_assistant(part: Part) -> Iterator[dict[str, Any]]:
+def _write_result(result: ToolResult) -> dict[str, Any]:
+    if result.origin is not None and result.origin.dialect == NAME:
+        return _fitting(result.origin.body)
+    output = _write_output(result.parts)
+    return {"type": "function_call_output", "call_id": fitted(result.call_id), "output": output}
+
+
+def _write_assistant(part: Part, tools: Mapping[str, hosted.Hosted]) -> Iterator[dict[str, Any]]:
     if isinstance(part, Text):
         yield {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": part.text}]}
     elif isinstance(part, Refusal):
         yield {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": part.text}]}
     elif isinstance(part, ToolCall):
-        yield write_call(part, part.id)
+        yield _fitting(write_call(part, part.id, tools))
+    elif isinstance(part, Reasoning) and part.payload is not None:
+        summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+        item = {"type": "reasoning", "id": part.id, "summary": summary, "encrypted_content": part.payload}
+        yield _fitting(item)
     elif isinstance(part, Other) and part.dialect == NAME:
         yield dict(part.body)
 
@@ -237,8 +281,14 @@ def _write_parts(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
             yield dict(part.body)
 
 
-def write_call(call: ToolCall, item_id: str, status: str | None = None) -> dict[str, Any]:
+def write_call(
+    call: ToolCall, item_id: str, tools: Mapping[str, hosted.Hosted], status: str | None = None
+) -> dict[str, Any]:
     """A call as its item; `status` is for what this server emits."""
+    if call.name in tools and not call.custom and call.namespace is None:
+        if call.origin is not None and call.origin.dialect == NAME:
+            return {**call.origin.body, "id": item_id, "status": status or "completed"}
+        return hosted.write_call(tools[call.name], call, item_id, status or "completed")
     if call.custom:
         item = {"type": "custom_tool_call", "call_id": call.call_id, "name": call.name, "input": call.arguments}
     else:

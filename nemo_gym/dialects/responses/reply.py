@@ -16,6 +16,7 @@ from ...exchange.parts import Origin, Other, Part, Reasoning, Refusal, Text, Too
 from ...exchange.reply import Choice, Finish, ModelReply, Usage
 from ...exchange.request import ModelRequest
 from .. import cutoff
+from . import hosted
 from .ids import item_id
 from .items import NAME, read_output, write_call
 from .tools import write_choice
@@ -25,6 +26,19 @@ _STATUS: dict[str, tuple[str, str | None]] = {
     "content_filter": ("incomplete", "content_filter"),
     "cancelled": ("cancelled", None),
 }
+
+
+class Shape(Struct, frozen=True):
+    """How a reply is told to the client that asked."""
+
+    tools: Mapping[str, hosted.Hosted] = {}
+    """Those of hosted.py, by name."""
+    content: bool = False
+    """Reasoning as `content`, not as a summary (R23)."""
+
+    @classmethod
+    def of(cls, request: ModelRequest, reasoning: str) -> Shape:
+        return cls(hosted.declared(request.tools), reasoning == "content")
 
 
 class Group(Struct):
@@ -59,7 +73,7 @@ def shown(choice: Choice) -> tuple[Part, ...]:
     return cutoff.shown(choice, says)
 
 
-def groups(parts: tuple[Part, ...], reply_id: str) -> Iterator[Group]:
+def groups(parts: tuple[Part, ...], reply_id: str, shape: Shape) -> Iterator[Group]:
     group: Group | None = None
     for place, part in enumerate(parts):
         if not says(part):
@@ -69,20 +83,22 @@ def groups(parts: tuple[Part, ...], reply_id: str) -> Iterator[Group]:
             continue
         if group is not None:
             yield group
-        group = Group(item_id(part, reply_id, place), [part])
+        group = Group(item_id(part, reply_id, place, shape.tools), [part])
     if group is not None:
         yield group
 
 
-def write_item(group: Group, status: str = "completed") -> dict[str, Any]:
+def write_item(group: Group, shape: Shape, status: str = "completed") -> dict[str, Any]:
     first = group.parts[0]
     if isinstance(first, ToolCall):
-        return write_call(first, group.id, status)
+        return write_call(first, group.id, shape.tools, status)
     if isinstance(first, Other):
         return dict(first.body)
     if isinstance(first, Reasoning):
-        summary = [{"type": "summary_text", "text": first.text}] if first.text else []
-        item: dict[str, Any] = {"type": "reasoning", "id": group.id, "summary": summary}
+        said = [write_thought(first.text, shape)] if first.text else []
+        item: dict[str, Any] = {"type": "reasoning", "id": group.id, "summary": [] if shape.content else said}
+        if shape.content:
+            item["content"] = said
         return item if first.payload is None else item | {"encrypted_content": first.payload}
     content = [write_content(part) for part in group.parts]
     return {
@@ -102,6 +118,10 @@ def _phase(part: Part) -> dict[str, Any]:
     return {} if phase is None else {"phase": phase}
 
 
+def write_thought(text: str, shape: Shape) -> dict[str, Any]:
+    return {"type": "reasoning_text" if shape.content else "summary_text", "text": text}
+
+
 def write_content(part: Part) -> dict[str, Any]:
     if isinstance(part, Refusal):
         return {"type": "refusal", "refusal": part.text}
@@ -109,11 +129,11 @@ def write_content(part: Part) -> dict[str, Any]:
     return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
 
 
-def write_output(reply: ModelReply) -> list[dict[str, Any]]:
+def write_output(reply: ModelReply, shape: Shape) -> list[dict[str, Any]]:
     if not reply.choices:
         return []
     choice = reply.choices[0]
-    items = [write_item(group) for group in groups(shown(choice), reply.id)]
+    items = [write_item(group, shape) for group in groups(shown(choice), reply.id, shape)]
     return close_last(items, choice)
 
 
@@ -124,21 +144,26 @@ def close_last(items: list[dict[str, Any]], choice: Choice) -> list[dict[str, An
     return items
 
 
-def write_reply(reply: ModelReply, request: ModelRequest) -> dict[str, Any]:
+def write_reply(reply: ModelReply, request: ModelRequest, reasoning: str = "summary") -> dict[str, Any]:
+    """`reasoning` says where its text goes: `summary` or `content`."""
+    body = frame_of(reply.id, reply.model, reply.created, request)
+    return end_of(body, reply, write_output(reply, Shape.of(request, reasoning)))
+
+
+def end_of(frame: dict[str, Any], reply: ModelReply, output: list[dict[str, Any]]) -> dict[str, Any]:
+    """The frame of a response, filled with what it came to."""
     finish = reply.choices[0].finish if reply.choices else "stop"
     status, reason = _STATUS.get(finish, ("completed", None))
-    body = frame_of(reply.id, reply.model, reply.created, request, status)
-    body["output"] = write_output(reply)
-    body["usage"] = write_usage(reply.usage)
+    frame |= {"status": status, "output": output, "usage": write_usage(reply.usage)}
     if reason is not None:
-        body["incomplete_details"] = {"reason": reason}
+        frame["incomplete_details"] = {"reason": reason}
     if status == "completed":
-        body["completed_at"] = reply.created
-    return body
+        frame["completed_at"] = reply.created
+    return frame
 
 
-def frame_of(reply_id: str, model: str, created: int, request: ModelRequest, status: str) -> dict[str, Any]:
-    """Every field of a response (R32), before there is any output."""
+def frame_of(reply_id: str, model: str, created: int, request: ModelRequest) -> dict[str, Any]:
+    """Every field of a response in progress (R32), before there is any output."""
     asked: Mapping[str, Any] = {}
     if request.origin is not None and request.origin.dialect == NAME:
         asked = request.origin.body
@@ -148,7 +173,7 @@ def frame_of(reply_id: str, model: str, created: int, request: ModelRequest, sta
         "object": "response",
         "created_at": created,
         "completed_at": None,
-        "status": status,
+        "status": "in_progress",
         "background": False,
         "error": None,
         "incomplete_details": None,

@@ -10,19 +10,24 @@ from pydantic import ValidationError
 from ...exchange.errors import InvalidRequest
 from ...exchange.parts import Message, Origin, Text
 from ...exchange.request import ModelRequest, Sampling
+from ...exchange.tools import Tool
 from ..validation import STREAM, errors_of, find_errors, first_words, missing_body
-from . import schema
+from . import hosted, schema
 from .items import NAME, read_items, write_items
-from .tools import read_choice, read_tools, write_choice, write_tools
+from .tools import plain, read_choice, read_tools, write_choice, write_tools
 
 _LOGPROBS = "message.output_text.logprobs"
 
 
 def read_request(body: Any) -> ModelRequest:
+    if isinstance(body, dict) and isinstance(body.get("tools"), list):
+        tools = body["tools"]
+        if not all(isinstance(tool, dict) for tool in tools):
+            body = {**body, "tools": [plain(tool) for tool in tools]}
     checked = _checked(body)
     items = body.get("input")
     items = [{"role": "user", "content": items}] if isinstance(items, str) else items or []
-    tools = tuple(read_tools(_declared(body, items)))
+    tools = _read_declared(body, items)
     return ModelRequest(
         messages=tuple(_read_messages(body.get("instructions"), items)),
         tools=tools,
@@ -59,12 +64,13 @@ def _checked(body: Any) -> schema.ResponsesRequest:
     return checked
 
 
-def _declared(body: Mapping[str, Any], items: list[Mapping[str, Any]]) -> Iterator[Any]:
-    """The tools of the request and those of `additional_tools` items (R5)."""
-    yield from body.get("tools") or ()
+def _read_declared(body: Mapping[str, Any], items: list[Mapping[str, Any]]) -> tuple[Tool, ...]:
+    """The tools of the request, those of `additional_tools` items (R5), and those that the client's search found."""
+    tools = list(read_tools(body.get("tools") or ()))
     for item in items:
-        if item.get("type") == "additional_tools":
-            yield from item["tools"]
+        if item.get("type") in ("additional_tools", "tool_search_output"):
+            tools += [tool for tool in read_tools(item.get("tools") or ()) if tool not in tools]
+    return tuple(tools)
 
 
 def _read_messages(instructions: str | None, items: list[Mapping[str, Any]]) -> Iterator[Message]:
@@ -111,7 +117,8 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     if first is not None and first.dialect == NAME and "instructions" in first.body:
         body["instructions"] = first.body["instructions"]
         messages = messages[1:]
-    body["input"] = [item for message in messages for item in write_items(message)]
+    tools = hosted.declared(request.tools)
+    body["input"] = [item for message in messages for item in write_items(message, tools)]
     if request.model is not None:
         body["model"] = request.model
     body["store"] = False

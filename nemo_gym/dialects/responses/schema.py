@@ -140,6 +140,10 @@ class AdditionalTools(TypedDict):
     tools: list[Tool]
 
 
+class FoundTools(TypedDict):
+    tools: NotRequired[list[Tool] | None]
+
+
 _ITEM_TYPES = frozenset(
     {
         "message",
@@ -149,6 +153,7 @@ _ITEM_TYPES = frozenset(
         "custom_tool_call_output",
         "reasoning",
         "additional_tools",
+        "tool_search_output",
     }
 )
 
@@ -169,6 +174,7 @@ Item: TypeAlias = Annotated[
     | Annotated[CallOutput, Tag("<custom_tool_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[AdditionalTools, Tag("<additional_tools>")]
+    | Annotated[FoundTools, Tag("<tool_search_output>")]
     | Annotated[OtherItem, Tag("<item>")],
     Discriminator(item_type),
 ]

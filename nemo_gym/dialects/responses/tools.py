@@ -1,4 +1,5 @@
-"""Declared tools of a Responses request: functions, namespaces of them, custom tools, and what a provider runs."""
+"""Declared tools of a Responses request: functions, namespaces of them, custom tools, those of this dialect that the
+client runs (see hosted.py), and what a provider runs."""
 
 from __future__ import annotations
 
@@ -9,13 +10,18 @@ from pydantic import BaseModel
 
 from ...exchange.parts import Origin
 from ...exchange.tools import Tool, ToolChoice
+from . import hosted
 from .items import NAME
 
 
 def read_tools(tools: Iterable[Any], namespace: str | None = None) -> Iterator[Tool]:
     for tool in tools:
-        body = tool.model_dump(exclude_unset=True) if isinstance(tool, BaseModel) else tool
-        yield from _read_tool(body, namespace)
+        yield from _read_tool(plain(tool), namespace)
+
+
+def plain(tool: Any) -> Any:
+    """A tool as a dict: the SDK's model objects are treated alike (R8)."""
+    return tool.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(tool, BaseModel) else tool
 
 
 def _read_tool(tool: Mapping[str, Any], namespace: str | None) -> Iterator[Tool]:
@@ -26,6 +32,8 @@ def _read_tool(tool: Mapping[str, Any], namespace: str | None) -> Iterator[Tool]
         yield Tool(tool["name"], tool.get("description") or "", tool.get("parameters"), namespace, origin=origin)
     elif kind == "custom":
         yield Tool(tool["name"], _with_grammar(tool), None, namespace, "custom", origin=origin)
+    elif (offered := hosted.read_tool(tool)) is not None:
+        yield offered
     elif not _offline_search(tool):
         yield Tool(str(tool.get("name") or kind), kind="provider", body=tool, origin=origin)
 

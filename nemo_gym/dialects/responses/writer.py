@@ -6,46 +6,73 @@ Items open when there is something to say and close when the next begins. Tool c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from ...exchange.errors import ModelError
-from ...exchange.increments import Increment
+from ...exchange.increments import Increment, cuts
 from ...exchange.parts import Other, Part, Reasoning, Refusal, Text, ToolCall
 from ...exchange.reply import ModelReply
 from ...exchange.request import ModelRequest
 from .. import codec
 from ..dialect import Head, Progress
 from ..sse import HOLE, Template, frame
+from . import hosted
 from .errors import failure
 from .ids import item_id
-from .reply import Group, close_last, continues, frame_of, says, shown, write_content, write_item, write_reply
+from .reply import (
+    Group,
+    Shape,
+    close_last,
+    continues,
+    end_of,
+    frame_of,
+    says,
+    shown,
+    write_content,
+    write_item,
+    write_thought,
+)
 
 
 class ResponsesWriter:
-    def __init__(self, request: ModelRequest, head: Head) -> None:
-        self._request = request
+    def __init__(self, request: ModelRequest, head: Head, reasoning: str = "summary") -> None:
         self._head = head
-        self._response = frame_of(head.id, head.model, head.created, request, "in_progress")
+        self._shape = Shape.of(request, reasoning)
+        self._response = frame_of(head.id, head.model, head.created, request)
+        self._begun = msgspec.Raw(codec.encode(self._response))
         self._progress = Progress()
         self._items: list[dict[str, Any]] = []
         """Closed items, as they went out."""
         self._group: Group | None = None
         self._open = -1
         """The place of the part that the open item ends with."""
+        self._thoughts = "reasoning_text" if self._shape.content else "reasoning_summary_text"
         self._template: Template | None = None
         """The deltas of the part that is open."""
         self._sequence = 0
 
     def open(self) -> bytes:
-        return self._lifecycle("response.created", self._response) + self.keep_alive()
+        return self._lifecycle("response.created", self._begun) + self.keep_alive()
 
     def keep_alive(self) -> bytes:
-        return self._lifecycle("response.in_progress", self._response)
+        return self._lifecycle("response.in_progress", self._begun)
 
     def feed(self, increment: Increment) -> bytes:
         if increment.choice != 0 or not self._progress.flows(increment.part):
             return b""
         return self._piece(increment.part)
+
+    def feed_reply(self, reply: ModelReply) -> Iterator[bytes]:
+        """`feed` of all its increments at once (see `fed`)."""
+        for choice in reply.choices:
+            for part in choice.parts if choice.index == 0 else ():
+                if not self._progress.flows(part):
+                    return
+                text = getattr(part, "text", "")
+                yield self._piece(part, cuts(text, choice) if text else None)
 
     def close(self, reply: ModelReply) -> bytes:
         out = b""
@@ -54,11 +81,10 @@ class ResponsesWriter:
                 out += self._piece(part)
         cut = bool(reply.choices) and reply.choices[0].finish in ("length", "content_filter", "cancelled")
         out += self._end_item("incomplete" if cut else "completed")
-        response = write_reply(reply, self._request)
         # What went out stands, also where a relayed stream and its reply should differ.
-        response["output"] = self._items
         if reply.choices:
             close_last(self._items, reply.choices[0])
+        response = end_of(self._response, reply, self._items)
         kind = "response.completed" if response["status"] == "completed" else "response.incomplete"
         return out + self._lifecycle(kind, response)
 
@@ -72,13 +98,14 @@ class ResponsesWriter:
 
     # ---- pieces
 
-    def _piece(self, piece: Part) -> bytes:
+    def _piece(self, piece: Part, texts: list[str] | None = None) -> bytes:
+        """`texts` are the piece's, cut smaller."""
         if self._progress.add(piece) and self._group is not None and self._open == self._progress.count - 2:
             assert self._progress.before is not None
             self._group.parts[-1] = self._progress.before
         place = self._progress.count - 1
         if self._open == place:
-            return self._delta(piece)
+            return self._delta(piece, texts)
         part = self._progress.part()
         if part is None or not says(part):
             return b""
@@ -90,16 +117,17 @@ class ResponsesWriter:
             self._group.parts.append(part)
         else:
             out += self._end_item()
-            self._group = Group(item_id(part, self._head.id, place), [part])
+            self._group = Group(item_id(part, self._head.id, place, self._shape.tools), [part])
             out += self._added(self._opened(part))
         self._open, self._template = place, None
-        return out + self._delta(part)
+        return out + self._delta(part, texts)
 
     def _whole(self, part: Part) -> bytes:
         """A call, which always comes whole, or an item that only this dialect knows."""
-        group = self._group = Group(item_id(part, self._head.id, self._progress.count - 1), [part])
+        place, tools = self._progress.count - 1, self._shape.tools
+        group = self._group = Group(item_id(part, self._head.id, place, tools), [part])
         out = self._added(self._opened(part))
-        if isinstance(part, ToolCall):
+        if isinstance(part, ToolCall) and (part.custom or part.namespace is not None or part.name not in tools):
             kind, field = (
                 ("response.custom_tool_call_input", "input")
                 if part.custom
@@ -110,39 +138,45 @@ class ResponsesWriter:
             if not part.custom:
                 done["name"] = part.name
             out += self._event(f"{kind}.done", **self._place(), **done)
-        return out + self._done(write_item(group))
+        return out + self._done(write_item(group, self._shape))
 
     def _opened(self, part: Part) -> dict[str, Any]:
         """An item as it is announced: empty."""
         assert self._group is not None
-        item = write_item(self._group, "in_progress")
+        item = write_item(self._group, self._shape, "in_progress")
         for field, empty in (("content", []), ("summary", []), ("arguments", ""), ("input", "")):
-            if field in item and not isinstance(part, Other):
+            if field in item and not isinstance(part, Other) and item["type"] not in hosted.CALLS:
                 item[field] = empty
         return item
 
     def _begin_part(self, part: Part) -> bytes:
         if isinstance(part, Reasoning):
-            empty = {"type": "summary_text", "text": ""}
-            return self._event("response.reasoning_summary_part.added", **self._place(), summary_index=0, part=empty)
+            kind, index = self._thought("added")
+            return self._event(kind, **self._place(), **index, part=write_thought("", self._shape))
         blank = write_content(Refusal("") if isinstance(part, Refusal) else Text(""))
         return self._event("response.content_part.added", **self._place(), **self._content(), part=blank)
 
-    def _delta(self, piece: Part) -> bytes:
+    def _thought(self, what: str) -> tuple[str, dict[str, Any]]:
+        if self._shape.content:
+            return f"response.content_part.{what}", {"content_index": 0}
+        return f"response.reasoning_summary_part.{what}", {"summary_index": 0}
+
+    def _delta(self, piece: Part, texts: list[str] | None) -> bytes:
         text = getattr(piece, "text", "")
         if not text:
             return b""
         out = b""
         if self._template is None:
             out, self._template = self._begin_part(piece), self._deltas(piece)
-        self._sequence += 1
-        return out + self._template.fill(self._sequence - 1, text)
+        texts = texts or [text]
+        self._sequence += len(texts)
+        return out + self._template.run(self._sequence - len(texts), texts)
 
     def _deltas(self, piece: Part) -> Template:
         fields: dict[str, Any] = {"sequence_number": HOLE, **self._place()}
         if isinstance(piece, Reasoning):
-            kind = "response.reasoning_summary_text.delta"
-            fields |= {"summary_index": 0, "delta": HOLE}
+            kind = f"response.{self._thoughts}.delta"
+            fields |= {**self._thought("")[1], "delta": HOLE}
         elif isinstance(piece, Refusal):
             kind = "response.refusal.delta"
             fields |= {**self._content(), "delta": HOLE}
@@ -156,11 +190,10 @@ class ResponsesWriter:
         if isinstance(part, Reasoning):
             if not part.text:
                 return b""
-            place = {**self._place(), "summary_index": 0}
-            whole = {"type": "summary_text", "text": part.text}
-            return self._event("response.reasoning_summary_text.done", **place, text=part.text) + self._event(
-                "response.reasoning_summary_part.done", **place, part=whole
-            )
+            kind, index = self._thought("done")
+            place = {**self._place(), **index}
+            out = self._event(f"response.{self._thoughts}.done", **place, text=part.text)
+            return out + self._event(kind, **place, part=write_thought(part.text, self._shape))
         place = {**self._place(), **self._content()}
         if isinstance(part, Refusal):
             out = self._event("response.refusal.done", **place, refusal=part.text)
@@ -176,7 +209,7 @@ class ResponsesWriter:
             whole = self._progress.part()
             assert whole is not None
             self._group.parts[-1] = whole
-        return self._end_part(self._group) + self._done(write_item(self._group, status))
+        return self._end_part(self._group) + self._done(write_item(self._group, self._shape, status))
 
     # ---- events
 
@@ -197,7 +230,7 @@ class ResponsesWriter:
         self._group = None
         return out
 
-    def _lifecycle(self, kind: str, response: dict[str, Any]) -> bytes:
+    def _lifecycle(self, kind: str, response: Any) -> bytes:
         return self._event(kind, response=response)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
@@ -206,5 +239,6 @@ class ResponsesWriter:
         return frame(data, kind)
 
 
-def stream_writer(request: ModelRequest, head: Head) -> ResponsesWriter:
-    return ResponsesWriter(request, head)
+def stream_writer(request: ModelRequest, head: Head, reasoning: str = "summary") -> ResponsesWriter:
+    """`reasoning` as in `write_reply`."""
+    return ResponsesWriter(request, head, reasoning)

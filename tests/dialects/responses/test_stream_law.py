@@ -115,7 +115,10 @@ def check_law(stream: bytes, reply: ModelReply) -> None:
 @settings(max_examples=80, deadline=None)
 @given(replies())
 def test_a_replay_tells_the_unstreamed_reply(reply):
-    check_law(b"".join(replay(responses.stream_writer(REQUEST, Head.of(reply)), reply)), reply)
+    at_once = b"".join(replay(responses.stream_writer(REQUEST, Head.of(reply)), reply))
+    check_law(at_once, reply)
+    writer = responses.stream_writer(REQUEST, Head.of(reply))
+    assert at_once == writer.open() + b"".join(map(writer.feed, unfold(reply))) + writer.close(reply)
 
 
 @settings(max_examples=60, deadline=None)
