@@ -10,10 +10,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .ids import LONGEST, fitted
 from .parts import Origin, ToolCall
 
 _SEPARATORS = re.compile(r"[.:/]|__")
 _PARTING = re.compile(r"[.:/_-]")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Tool(Struct, frozen=True):
@@ -36,7 +38,11 @@ class Toolbox:
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools = tuple(tools)
-        self._by_flat = {self.flat(tool): tool for tool in self.tools if tool.kind != "provider"}
+        self._renamed: dict[tuple[str | None, str], str] = {}
+        self._by_flat: dict[str, Tool] = {}
+        for tool in self.tools:
+            if tool.kind != "provider":
+                self._by_flat[self._own(tool) if tool.namespace else tool.name] = tool
         self._by_name: dict[str, Tool | None] = {}
         for tool in self._by_flat.values():
             # A bare name that two namespaces share resolves to neither.
@@ -46,7 +52,25 @@ class Toolbox:
 
     def flat(self, tool: Tool) -> str:
         """A backend-safe name: letters, digits, `_`, `-`, namespace in front."""
-        return f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
+        if not tool.namespace:
+            return tool.name
+        return self._renamed.get((tool.namespace, tool.name)) or spelled(tool.name, tool.namespace)
+
+    def _own(self, tool: Tool) -> str:
+        """The flat name of a tool, which is no other tool's."""
+        flat = spelled(tool.name, tool.namespace)
+        other = self._by_flat.get(flat)
+        if other is not None and (other.namespace, other.name) != (tool.namespace, tool.name):
+            flat = self._renamed[tool.namespace, tool.name] = fitted(f"{flat:_<{LONGEST}}{tool.namespace}.{tool.name}")
+        return flat
+
+    def spell(self, call: ToolCall) -> str:
+        """The flat name of a call that was made before: its tool's, else its own."""
+        if (call.namespace, call.name) in self._renamed:
+            return self._renamed[call.namespace, call.name]
+        name = spelled(call.name, call.namespace)
+        tool = self.find(name)
+        return name if tool is None else self.flat(tool)
 
     def find(self, name: str) -> Tool | None:
         """The declared tool that a called name means: exact, then with a qualifier missing, extra, or fused to it."""
@@ -70,6 +94,11 @@ class Toolbox:
         if (tool.name, tool.namespace, custom, arguments) == (call.name, call.namespace, call.custom, call.arguments):
             return call
         return replace(call, name=tool.name, namespace=tool.namespace, custom=custom, arguments=arguments, origin=None)
+
+
+def spelled(name: str, namespace: str | None) -> str:
+    """A tool's name with its namespace in front, as any backend takes it."""
+    return fitted(_UNSAFE.sub("_", f"{namespace}__{name}")) if namespace else name
 
 
 def _fused(name: str) -> str:

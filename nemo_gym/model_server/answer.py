@@ -30,6 +30,7 @@ from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from ..exchange.soundness import unsound
 from ..exchange.tools import Toolbox
+from .callids import restored
 from .delivery import ClientGone, Delivery
 from .reuse import Sample
 
@@ -182,6 +183,7 @@ class Answer:
         if request.tools:
             toolbox = Toolbox(request.tools)
             reply = replace(reply, choices=tuple(_bind(choice, toolbox) for choice in reply.choices))
+        reply = restored(reply, request)
         head = self.delivery.head
         if head is not None:
             origin = None if head.origin is None else reply.origin

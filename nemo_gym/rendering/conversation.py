@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..exchange.parts import Media, Message, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
-from ..exchange.tools import Tool, Toolbox
+from ..exchange.tools import Tool, Toolbox, spelled
 
 _CUSTOM_INPUT = {
     "type": "object",
@@ -62,7 +62,7 @@ def _entries(message: Message, string_arguments: bool) -> Iterator[dict[str, Any
 
 
 def _call(call: ToolCall, string_arguments: bool) -> dict[str, Any]:
-    name = f"{call.namespace}__{call.name}" if call.namespace else call.name
+    name = spelled(call.name, call.namespace)
     arguments: Any = json.dumps({"input": call.arguments}, ensure_ascii=False) if call.custom else call.arguments
     if not string_arguments:
         with contextlib.suppress(ValueError):  # what is no JSON stays as it is: the template may show it

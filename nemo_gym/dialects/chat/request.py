@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...exchange.errors import InvalidRequest
+from ...exchange.ids import fitted
 from ...exchange.parts import Media, Message, Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from ...exchange.request import ModelRequest, Sampling
 from ...exchange.tools import Tool, Toolbox, ToolChoice
@@ -231,7 +232,7 @@ def _write_message(message: Message, toolbox: Toolbox) -> dict[str, Any]:
         return dict(message.origin.body)
     if message.role == "tool":
         result = next((part for part in message.parts if isinstance(part, ToolResult)), ToolResult("", ()))
-        return {"role": "tool", "tool_call_id": result.call_id, "content": _write_content(result.parts)}
+        return {"role": "tool", "tool_call_id": fitted(result.call_id), "content": _write_content(result.parts)}
     if message.role != "assistant":
         return {"role": message.role, "content": _write_content(message.parts)}
     written: dict[str, Any] = {"role": "assistant", "content": None}
@@ -286,12 +287,10 @@ def _write_media(part: Media) -> dict[str, Any]:
 def _write_call(call: ToolCall, toolbox: Toolbox) -> dict[str, Any]:
     if call.origin is not None and call.origin.dialect == NAME:
         return dict(call.origin.body)
-    name = f"{call.namespace}__{call.name}" if call.namespace else call.name
-    tool = toolbox.find(name)
     # R7: a custom tool is a function with one string to a chat backend.
     arguments = codec.encode({"input": call.arguments}).decode() if call.custom else call.arguments
-    function = {"name": name if tool is None else toolbox.flat(tool), "arguments": arguments}
-    return {"id": call.call_id, "type": "function", "function": function}
+    function = {"name": toolbox.spell(call), "arguments": arguments}
+    return {"id": fitted(call.call_id), "type": "function", "function": function}
 
 
 def _write_tool(tool: Tool, toolbox: Toolbox) -> dict[str, Any]:
