@@ -67,6 +67,8 @@ def write_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
     spaces: dict[str, dict[str, Any]] = {}
     for tool in tools:
+        if tool.kind == "provider" and tool.origin is not None and tool.origin.dialect != NAME:
+            continue  # another provider's
         body = _write_tool(tool)
         if tool.namespace is None:
             written.append(body)
