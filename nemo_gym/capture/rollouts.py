@@ -27,6 +27,8 @@ class Rollouts:
         self._max_rollouts = max_rollouts
         self._max_records = max_records
         self._records = 0
+        self.forgot = False
+        """Whether any was."""
 
     def get(self, rollout_id: str) -> Rollout | None:
         return self._rollouts.get(rollout_id)
@@ -62,6 +64,7 @@ class Rollouts:
             rollout = self._rollouts[rollout_id] = Rollout()
             if len(self._rollouts) > self._max_rollouts:
                 _, oldest = self._rollouts.popitem(last=False)
+                self.forgot = True
                 self.drop_records(oldest)
         else:
             self._rollouts.move_to_end(rollout_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,10 +31,15 @@ _SEAL = ("server", "at", "sealed_calls", "digest", "incomplete")
 
 
 class CaptureStore:
-    """Raises FileNotFoundError when there is no such directory."""
+    """Raises FileNotFoundError when there is no such directory.
 
-    def __init__(self, directory: str | PathLike[str]) -> None:
+    Args:
+        only: which of the directory's shards count, by their path without its suffix; all unless it is given.
+    """
+
+    def __init__(self, directory: str | PathLike[str], only: Callable[[Path], bool] | None = None) -> None:
         self.directory = Path(directory)
+        self._only = only
         if not self.directory.is_dir():
             raise FileNotFoundError(f"no such directory: {self.directory}")
         self._skipped: set[Path] = set()
@@ -43,7 +48,10 @@ class CaptureStore:
         """The shards, in the order in which each process wrote them."""
         streams = list(self.directory.rglob(f"*{SUFFIX}"))  # first: one that is sealed meanwhile is found below
         sealed = set(self.directory.rglob(f"*{SEALED}"))
-        return sorted([*sealed, *(one for one in streams if one.with_suffix(SEALED) not in sealed)], key=_order)
+        found = [*sealed, *(one for one in streams if one.with_suffix(SEALED) not in sealed)]
+        if self._only is not None:
+            found = [one for one in found if self._only(one.with_suffix(""))]
+        return sorted(found, key=_order)
 
     def shards(self) -> Iterator[ShardReader]:
         """What is no shard is named in a warning and left out; `verify` counts it as a problem."""

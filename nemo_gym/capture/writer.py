@@ -94,8 +94,8 @@ class ShardWriter:
         for name, value in (("server", server), ("run_id", run_id)):
             if not value or "/" in value or value.startswith("."):
                 raise ValueError(f"capture: {name} {value!r} cannot be part of a file's name")
-        self._directory = Path(directory) / run_id
-        self._server = server
+        self.directory = Path(directory) / run_id
+        self.server = server
         self._run_id = run_id
         self._durability: Durability = durability
         self._redactor = redactor or Redactor()
@@ -186,16 +186,21 @@ class ShardWriter:
         assert sealed is not None
         return sealed
 
-    def calls(self, rollout_id: str) -> list[CallRecord]:
-        """What is recorded of a rollout by this writer."""
+    def calls(self, rollout_id: str) -> list[CallRecord] | None:
+        """What is recorded of a rollout by this writer; None when only the disk holds it."""
         rollout = self._rollouts.get(rollout_id)
         if rollout is None:
-            return []
-        if rollout.records is not None:
-            return [self._clean(record) for record in rollout.records]
-        from .store import CaptureStore  # a reader; only where memory does not hold the records
+            return None if self._rollouts.forgot else []
+        if rollout.records is None:
+            return None
+        return [self._clean(record) for record in rollout.records]
 
-        return [one for one in CaptureStore(self._directory).calls(rollout_id) if one.call_id in rollout.calls]
+    def pending(self, rollout_id: str) -> bool:
+        """Whether calls of the rollout are not written yet, though with durability `none` they were acknowledged."""
+        if any(isinstance(one.value, CallRecord) and one.value.rollout_id == rollout_id for one in self._pending):
+            return True
+        rollout = self._rollouts.get(rollout_id)
+        return rollout is not None and rollout.records is not None and len(rollout.records) < len(rollout.calls)
 
     def close(self) -> None:
         """Writes what is pending, seals the shard and ends the thread. What cannot be written fails."""
@@ -305,7 +310,7 @@ class ShardWriter:
             row = self._encoder.row(value)
             self._rollouts.stated(value, row["digest"])
             return row
-        base: Row = {"schema_version": VERSION, "run_id": self._run_id, "server": self._server}
+        base: Row = {"schema_version": VERSION, "run_id": self._run_id, "server": self.server}
         if isinstance(value, Receipt):
             row = {**base, "kind": "receipt", "call_id": value.call_id}
             row |= {"delivered": value.delivered, "at": float(value.at)}
@@ -393,9 +398,9 @@ class ShardWriter:
     # ---- shards
 
     def _open(self) -> Shard:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         while True:
-            path = self._directory / f"{self._server}-{os.getpid()}-{self._number}{SUFFIX}"
+            path = self.directory / f"{self.server}-{os.getpid()}-{self._number}{SUFFIX}"
             self._number += 1
             with contextlib.suppress(FileExistsError):
                 shard = Shard(path, self._durability, self._open_file)

@@ -52,6 +52,8 @@ class Call:
         self.increments: list[Increment] = []
         self.received = time.time()
         self.sent: float | None = None
+        self.replied: float | None = None
+        """When the backend had answered, or failed."""
         self.first_token: float | None = None
         self.history: str | None = None
         """`exact` or `template`, set by a backend that renders."""

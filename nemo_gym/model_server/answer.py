@@ -128,7 +128,8 @@ class Answer:
         return self._bound(await self.delivery.wait(earlier.outcome, self._opening), request)
 
     def _read(self) -> ModelRequest:
-        data = read_json(self.body, status=422 if self.dialect.name == "chat" else 400)
+        known = self.app.elements[self.dialect.name]
+        data = read_json(self.body, status=422 if self.dialect.name == "chat" else 400, decode=known.decode)
         request = self.dialect.read_request(data)
         self.app.adapter.check(request)
         self.streamed = wants_stream(data)
@@ -180,7 +181,7 @@ class Answer:
 
     def _bound(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
         """The reply under the names that the client declared and the ids that the stream began with."""
-        if request.tools:
+        if request.tools and any(type(part) is ToolCall for choice in reply.choices for part in choice.parts):
             toolbox = Toolbox(request.tools)
             reply = replace(reply, choices=tuple(_bind(choice, toolbox) for choice in reply.choices))
         reply = restored(reply, request)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..capture.redact import Redactor
 from ..capture.served import ServedCalls
 from ..capture.writer import ShardWriter
+from ..dialects.elements import Elements
 from ..dialects.messages import signature
 from ..dialects.registry import DIALECTS
 from ..exchange.errors import ModelError
@@ -58,6 +59,7 @@ class ModelApp:
         self.served: ServedCalls | None = None
         if self.admin_key:
             signature.use_secret(self.admin_key)  # drawn once a run: its servers know each other's signatures
+        self.elements = {dialect.name: Elements() for dialect in DIALECTS.values()}
         self.lineage = Lineage()
         self.reuse = Reuse()
         kept = self._capture_settings.get("enabled", True)

@@ -1,26 +1,36 @@
-"""Figures for Prometheus, one registry per model server."""
+"""Figures for Prometheus, one registry per process; those of several workers are added up."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from ..exchange.reply import ModelReply
+from .admission import Admission
 
 _SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_OWN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
+_CREATED = "_created"
+"""When a series began: of several, the first."""
 
 
 class Metrics:
-    """Calls by dialect, status and error kind; in flight; tokens; time."""
+    """Calls by dialect, status and error kind; in flight; queue; tokens; own and backend time."""
 
-    def __init__(self) -> None:
+    def __init__(self, admission: Admission) -> None:
         self.registry = CollectorRegistry()
         self._calls = Counter(
             "ng_calls", "Finished calls.", ["dialect", "status", "error_kind"], registry=self.registry
         )
-        self._in_flight = Gauge("ng_calls_in_flight", "Calls being answered.", registry=self.registry)
-        self._queued = Gauge("ng_calls_queued", "Calls waiting for a free place.", registry=self.registry)
+        in_flight = Gauge("ng_calls_in_flight", "Calls that the backend is asked for.", registry=self.registry)
+        in_flight.set_function(lambda: admission.in_flight)
+        queued = Gauge("ng_calls_queued", "Calls that wait for a free place.", registry=self.registry)
+        queued.set_function(lambda: admission.queued)
         self._tokens = Counter("ng_tokens", "Tokens, as the backend counts them.", ["kind"], registry=self.registry)
-        self._prompt, self._completion = (self._tokens.labels(kind) for kind in ("prompt", "completion"))
+        self._prompt, self._completion, self._reasoning, self._cached = (
+            self._tokens.labels(kind) for kind in ("prompt", "completion", "reasoning", "cached")
+        )
         self._kinds: dict[tuple[str, str, str], Counter] = {}
         self._seconds = Histogram(
             "ng_call_seconds", "From the request's last byte to its record.", buckets=_SECONDS, registry=self.registry
@@ -28,13 +38,15 @@ class Metrics:
         self._backend_seconds = Histogram(
             "ng_backend_seconds", "From asking the backend to its answer.", buckets=_SECONDS, registry=self.registry
         )
+        self._own_seconds = Histogram(
+            "ng_own_seconds",
+            "Of a call's time what was not the backend's: reading, the queue, the record.",
+            buckets=_OWN_SECONDS,
+            registry=self.registry,
+        )
         self._without_rollout = Counter(
             "ng_calls_without_rollout", "Calls that named no rollout.", registry=self.registry
         )
-
-    def load(self, in_flight: int, queued: int) -> None:
-        self._in_flight.set(in_flight)
-        self._queued.set(queued)
 
     def without_rollout(self) -> None:
         self._without_rollout.inc()
@@ -48,7 +60,7 @@ class Metrics:
         backend_seconds: float | None,
         reply: ModelReply | None,
     ) -> None:
-        """Seconds are wall time."""
+        """Seconds are wall time; `backend_seconds` None where the backend was not asked."""
         kind = (dialect, status, error_kind)
         counter = self._kinds.get(kind)
         if counter is None:
@@ -57,9 +69,43 @@ class Metrics:
         self._seconds.observe(seconds)
         if backend_seconds is not None:
             self._backend_seconds.observe(backend_seconds)
+        self._own_seconds.observe(seconds - (backend_seconds or 0.0))
         if reply is not None:
-            self._prompt.inc(reply.usage.prompt or 0)
-            self._completion.inc(reply.usage.completion or 0)
+            usage = reply.usage
+            self._prompt.inc(usage.prompt or 0)
+            self._completion.inc(usage.completion or 0)
+            if usage.reasoning:
+                self._reasoning.inc(usage.reasoning)
+            if usage.cached:
+                self._cached.inc(usage.cached)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+def merged(texts: Iterable[bytes]) -> bytes:
+    """The texts of several processes of one server as one: what all of them count, added up."""
+    heads: dict[str, list[str]] = {}
+    series: dict[str, dict[str, float]] = {}
+    for text in texts:
+        family = ""
+        for line in text.decode().splitlines():
+            if line.startswith("#"):
+                family = line.split(" ", 3)[2]
+                head = heads.setdefault(family, [])
+                if line not in head:
+                    head.append(line)
+                continue
+            name, _, value = line.rpartition(" ")
+            values = series.setdefault(family, {})
+            if name not in values:
+                values[name] = float(value)
+            elif name.partition("{")[0].endswith(_CREATED):
+                values[name] = min(values[name], float(value))
+            else:
+                values[name] += float(value)
+    lines = []
+    for family, head in heads.items():
+        lines += head
+        lines += (f"{name} {value}" for name, value in series.get(family, {}).items())
+    return ("\n".join(lines) + "\n").encode()

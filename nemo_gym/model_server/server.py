@@ -48,6 +48,7 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
     max_in_flight: int = Field(default=1024, ge=1)
     max_queue: int = Field(default=4096, ge=0)
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    max_header_bytes: int = Field(default=64 * 1024, ge=1024)
     timeout_s: float = Field(default=600.0, gt=0)
     """The longest that one call may take, all its tries and its wait in the queue included."""
     retries: int = Field(default=4, ge=0)

@@ -1,4 +1,4 @@
-"""/health, /ready, /v1/models: what a client or a launcher asks before it calls."""
+"""/health, /ready, /v1/models and /metrics. Among workers, whichever is asked speaks for all of them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..backends.backend import Capabilities
 from ..exchange.errors import ModelError
+from ..web import workers
+from .delivery import Delivery
+from .metrics import merged
 
 if TYPE_CHECKING:
+    from .app import ModelApp
     from .server import SimpleResponsesAPIModel
 
 _FRESH_S = 2.0
 _PROBE_S = 30.0
+_PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
+
+Headers = list[tuple[bytes, bytes]]
 
 
 class Readiness:
@@ -49,9 +58,75 @@ class Readiness:
             return self.reason is None
 
 
+class Status:
+    """The routes that say how a server is."""
+
+    def __init__(self, app: ModelApp) -> None:
+        self._app = app
+        self._created = int(time.time())
+
+    async def answer(self, path: str, headers: Headers, delivery: Delivery) -> None:
+        among = workers.current()
+        if among is not None and among.is_worker(headers):
+            among = None  # asked for this process alone
+        if path == "/health":
+            await delivery.whole({"status": "ok"})
+        elif path == "/metrics":
+            await delivery.plain(200, _PROMETHEUS, await self._metrics(among))
+        elif (reason := await self._not_ready(path, among)) is not None:
+            await delivery.whole(error_body(reason, "overloaded"), 503, [(b"retry-after", b"2")])
+        elif path == "/ready":
+            await delivery.whole({"status": "ready"} | _without_none(self._app.readiness.capabilities))
+        elif (problem := self._app.unauthorised(headers)) is not None:
+            await delivery.whole(error_body(problem.message, "auth"), 401)
+        else:
+            name = self._app.server.config.served_name
+            await delivery.whole(models(name, self._app.readiness.capabilities, self._created))
+
+    async def _metrics(self, among: workers.Workers | None) -> bytes:
+        text = self._app.metrics.text()
+        if among is None:
+            return text
+        return merged([text, *(body for status, body in await among.ask("/metrics") if status == 200)])
+
+    async def _not_ready(self, path: str, among: workers.Workers | None) -> str | None:
+        """Why not; None when this server, all of it, would answer a call."""
+        if not await self._app.readiness.ask():
+            return self._app.readiness.reason or "not ready"
+        if path != "/ready":
+            return None
+        if self._app.capture is not None:
+            try:
+                self._app.capture.check()  # C7
+            except ModelError as error:
+                return error.message
+        if among is None:
+            return None
+        try:
+            answers = await among.ask("/ready")
+        except (OSError, TimeoutError):
+            return "a worker of this server does not answer"
+        return next((_reason(body) for status, body in answers if status != 200), None)
+
+
 def models(name: str, capabilities: Capabilities | None, created: int) -> dict[str, Any]:
     """The body of GET /v1/models."""
     entry: dict[str, Any] = {"id": name, "object": "model", "created": created, "owned_by": "nemo_gym"}
     if capabilities is not None and capabilities.context is not None:
         entry["max_model_len"] = capabilities.context
     return {"object": "list", "data": [entry]}
+
+
+def error_body(message: str, kind: str = "invalid") -> dict[str, Any]:
+    """Of a route that belongs to no dialect."""
+    return {"error": {"message": message, "type": kind, "code": None, "param": None}}
+
+
+def _reason(body: bytes) -> str:
+    message: str = msgspec.json.decode(body)["error"]["message"]
+    return message
+
+
+def _without_none(value: Any) -> dict[str, Any]:
+    fields = {} if value is None else msgspec.to_builtins(value)
+    return {name: field for name, field in fields.items() if field is not None}

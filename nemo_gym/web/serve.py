@@ -1,7 +1,8 @@
 """uvicorn on a socket that is bound before anyone is told of it.
 
 SIGTERM and SIGINT end a server in order: no new connection, what runs gets a few seconds, then the lifespan's end. The
-signal is not raised a second time, so that what is registered with `atexit` still runs.
+signal is not raised a second time, so that what is registered with `atexit` still runs. Among workers a server
+also takes the connections that the others hand over.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+
+from . import workers
+from .protocol import HttpProtocol
 
 GRACE_S = 3.0
 _KEEPALIVE_S = 75  # longer than a client's own (client.py)
@@ -39,6 +43,18 @@ class _Server(uvicorn.Server):
             gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)
+        among = workers.current()
+        if among is not None:
+            among.open(self._adopted)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        among = workers.current()
+        if among is not None:
+            among.close()
+        await super().shutdown(sockets)
+
+    def _adopted(self, begins_with: bytes) -> asyncio.Protocol:
+        return HttpProtocol(self.config, self.server_state, self.lifespan.state, begins_with=begins_with)
 
 
 def _server(app: Any) -> _Server:
@@ -46,7 +62,7 @@ def _server(app: Any) -> _Server:
         uvicorn.Config(
             app,
             loop="uvloop",
-            http="httptools",
+            http=HttpProtocol,
             ws="none",
             interface="asgi3",
             proxy_headers=False,

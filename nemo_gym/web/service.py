@@ -24,7 +24,7 @@ from starlette.requests import Request
 
 from nemo_gym.config.types import BaseRunServerInstanceConfig
 
-from . import client
+from . import client, workers
 from .hangup import CancelOnHangUp
 from .peers import ServerClient
 from .session import add_sessions
@@ -129,9 +129,11 @@ class SimpleServer(BaseModel):
         sock = socket.socket(fileno=int(os.environ.pop(LISTEN_FD)))
         sock.set_inheritable(False)
         _context = msgspec.json.decode(sys.stdin.buffer.read(), type=ServerContext)
-        app = cls.from_context(_context).asgi()
+        server = cls.from_context(_context)
         _raise_file_limit()
-        serve(app, sock)
+        if (count := server.processes()) > 1:
+            workers.fork(count, sock)
+        serve(server.asgi(), sock)
 
     @classmethod
     def from_context(cls, told: ServerContext) -> SimpleServer:
@@ -142,6 +144,12 @@ class SimpleServer(BaseModel):
             faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
             sys.exit(f"{told.name}: " + "; ".join(faults))
         return cls(config=config, server_client=ServerClient(told.servers, told.kinds))
+
+    def processes(self) -> int:
+        """How many processes serve it. Sessions are in memory, so more than one is for servers that know of it."""
+        if (self.config.num_workers or 1) > 1:
+            logger.warning("%s: num_workers: this kind of server runs in one process", self.config.name)
+        return 1
 
     def asgi(self) -> Any:
         """The app as it is served: `setup_webserver`'s, and what every FastAPI one gets besides."""

@@ -49,6 +49,8 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     start_timeout_s: float = Field(default=600.0, gt=0)
     """How long a replica may take to start, or to come back."""
     max_restarts: int = Field(default=3, ge=0)
+    num_workers: int | None = Field(default=None, ge=1, le=1)
+    """One process, which has the engines."""
 
     @property
     def served_name(self) -> str:
