@@ -45,17 +45,36 @@ class Replica:
         self._revival: asyncio.Task[None] | None = None
 
     async def start(self, timeout_s: float) -> None:
-        """Returns when a real token has come out. Raises RuntimeError with the engine's own reason."""
+        """Returns when a real token has come out; one that has not in half the time is started anew.
+
+        Raises:
+            RuntimeError: with the engine's own reason.
+        """
         from ray.exceptions import RayError
 
         try:
-            self.context = (await asyncio.wait_for(self._call("describe"), timeout_s))["context"]
-            await asyncio.wait_for(self._call("check"), timeout_s)
+            try:
+                await asyncio.wait_for(self._answered(), timeout_s / 2)
+            except TimeoutError:
+                logger.warning("%s has not started within %g s and is started anew", self.name, timeout_s / 2)
+                self._kill(no_restart=False)
+                await asyncio.wait_for(self._answered(), timeout_s / 2)
         except TimeoutError:
             raise RuntimeError(f"{self.name} did not start within {timeout_s:g} s") from None
         except RayError as error:
             raise RuntimeError(f"{self.name} could not start: {_reason(error)}") from None
         self._ready()
+
+    async def _answered(self) -> None:
+        from ray.exceptions import ActorUnavailableError
+
+        while True:
+            try:
+                self.context = (await self._call("describe"))["context"]
+                await self._call("check")
+                return
+            except ActorUnavailableError:  # between a kill and the start after it
+                await asyncio.sleep(_REVIVE_PAUSE_S)
 
     async def generate(self, call_id: str, request: EngineRequest) -> EngineReply:
         self.in_flight += 1

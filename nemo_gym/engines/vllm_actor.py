@@ -23,6 +23,7 @@ import psutil
 from msgspec import Struct
 
 from ..exchange.request import Sampling
+from . import forked
 from .sampling import engine_fields, schema_fields
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class VllmActor:
         self._sockets = tempfile.mkdtemp(prefix="ng-vllm-")
         _set_environment(gpus)
         os.environ["VLLM_RPC_BASE_PATH"] = self._sockets
+        if gpus == 0:
+            forked.begin()
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 

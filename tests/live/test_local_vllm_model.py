@@ -24,7 +24,7 @@ from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMM
 
 pytest.importorskip("ray")
 pytest.importorskip("vllm")
-pytestmark = [pytest.mark.live, pytest.mark.nightly, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.asyncio(loop_scope="module")]
 
 MODEL = os.environ.get("NEMO_GYM_TEST_MODEL", str(Path(__file__).parents[2] / "models" / "tiny_policy"))
 TOOLS = (

@@ -16,7 +16,7 @@ from nemo_gym.dialects import chat, codec
 from nemo_gym.exchange.increments import fold
 from nemo_gym.exchange.parts import ToolCall
 
-pytestmark = [pytest.mark.live, pytest.mark.nightly]
+pytestmark = [pytest.mark.live, pytest.mark.ci]
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny_policy"
 TOOL = {

@@ -1,0 +1,69 @@
+"""A replica's start in a real Ray: one that hangs is started anew, one that fails says why. No vLLM."""
+
+import time
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+ray = pytest.importorskip("ray")
+
+from nemo_gym.engines import cluster  # noqa: E402
+from nemo_gym.engines.replica import Replica  # noqa: E402
+
+pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.asyncio(loop_scope="module")]
+
+
+class Slow:
+    """An engine whose first `hangs` starts never end."""
+
+    def __init__(self, started: str, hangs: int) -> None:
+        file = Path(started)
+        file.write_text(file.read_text() + "x" if file.exists() else "x")
+        if len(file.read_text()) <= hangs:
+            time.sleep(3600)
+        if hangs < 0:
+            raise ValueError("no such model")
+
+    async def describe(self):
+        return {"context": 7}
+
+    async def check(self):
+        return 0
+
+    async def close(self):
+        pass
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def local_ray():
+    await cluster.connect("local", 1)
+    yield
+    await cluster.disconnect()
+
+
+def replica(tmp_path, hangs) -> Replica:
+    handle = ray.remote(Slow).options(max_restarts=3).remote(str(tmp_path / "started"), hangs)
+    return Replica("vllm-0", handle, restart_s=60, on_ready=lambda: None)
+
+
+async def test_a_start_that_hangs_is_begun_anew(local_ray, tmp_path):
+    one = replica(tmp_path, hangs=1)
+    # Half of it is what a start may take, an interpreter's on a busy machine included.
+    await one.start(60)
+    assert (one.state, one.context) == ("ready", 7)
+    assert (tmp_path / "started").read_text() == "xx"
+    await one.close()
+
+
+async def test_a_start_that_always_hangs_ends(local_ray, tmp_path):
+    one = replica(tmp_path, hangs=9)
+    with pytest.raises(RuntimeError, match="vllm-0 did not start within 4 s"):
+        await one.start(4)
+    await one.close()
+
+
+async def test_a_start_that_fails_says_why(local_ray, tmp_path):
+    one = replica(tmp_path, hangs=-1)
+    with pytest.raises(RuntimeError, match=r"vllm-0 could not start: .*no such model"):
+        await one.start(60)
