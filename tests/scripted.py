@@ -24,7 +24,7 @@ class Request(Struct):
     @property
     def asks(self) -> bool:
         """Whether it asks for a generation."""
-        return self.method == "POST" and self.path.endswith(("/completions", "/responses"))
+        return self.method == "POST" and self.path.endswith(("/completions", "/responses", "/messages"))
 
     def json(self) -> Any:
         return msgspec.json.decode(self.body)
@@ -84,6 +84,93 @@ def chat_chunks(*deltas: dict[str, Any], delay: float = 0.0, finish: str | None 
 
 def tool_call(name: str, arguments: str, call_id: str = "call_1") -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def responses_reply(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A Responses object as a server gives it; `items` are its output, one message unless given."""
+    usage = {
+        "input_tokens": 11,
+        "input_tokens_details": {"cached_tokens": 4},
+        "output_tokens": 3,
+        "output_tokens_details": {"reasoning_tokens": 2},
+        "total_tokens": 14,
+    }
+    return {
+        "id": "resp_scripted",
+        "object": "response",
+        "created_at": 1_700_000_000,
+        "status": "completed",
+        "model": "scripted-model",
+        "output": list(items) or [output_text("Hello!")],
+        "error": None,
+        "incomplete_details": None,
+        "usage": usage,
+    } | changes
+
+
+def output_text(text: str, item_id: str = "msg_scripted") -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
+    return {"type": "message", "id": item_id, "role": "assistant", "status": "completed", "content": content}
+
+
+def messages_reply(*blocks: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A Messages object as a server gives it; `blocks` are its content, one text unless given."""
+    calls = any(block["type"] == "tool_use" for block in blocks)
+    usage = {
+        "input_tokens": 7,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 4,
+        "output_tokens": 3,
+        "output_tokens_details": {"thinking_tokens": 2},
+    }
+    return {
+        "id": "msg_scripted",
+        "type": "message",
+        "role": "assistant",
+        "model": "scripted-model",
+        "content": list(blocks) or [{"type": "text", "text": "Hello!"}],
+        "stop_reason": "tool_use" if calls else "end_turn",
+        "stop_sequence": None,
+        "usage": usage,
+    } | changes
+
+
+def messages_events(reply: dict[str, Any], delay: float = 0.0) -> list[tuple[float, bytes]]:
+    """A Messages stream that tells this reply, one event a piece."""
+
+    def event(kind: str, **fields: Any) -> tuple[float, bytes]:
+        data = msgspec.json.encode({"type": kind, **fields})
+        return delay, b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
+
+    ends = {"stop_reason": reply["stop_reason"], "stop_sequence": reply["stop_sequence"]}
+    begun = {"content": [], "stop_reason": None, "stop_sequence": None}
+    begun["usage"] = reply["usage"] | {"output_tokens": 1}
+    pieces = [event("message_start", message=reply | begun), event("ping")]
+    for index, block in enumerate(reply["content"]):
+        empty, deltas = _unfolded(block)
+        pieces.append(event("content_block_start", index=index, content_block=empty))
+        pieces += [event("content_block_delta", index=index, delta=delta) for delta in deltas]
+        pieces.append(event("content_block_stop", index=index))
+    pieces.append(event("message_delta", delta=ends, usage={"output_tokens": reply["usage"]["output_tokens"]}))
+    return [*pieces, event("message_stop")]
+
+
+def _unfolded(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A block as it is announced, and its deltas."""
+    if block["type"] == "text":
+        return block | {"text": ""}, [{"type": "text_delta", "text": piece} for piece in _halves(block["text"])]
+    if block["type"] == "thinking":
+        deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _halves(block["thinking"])]
+        signed = {"type": "signature_delta", "signature": block["signature"]}
+        return block | {"thinking": "", "signature": ""}, [*deltas, signed]
+    if block["type"] == "tool_use":
+        said = msgspec.json.encode(block["input"]).decode()
+        return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": one} for one in _halves(said)]
+    return block, []
+
+
+def _halves(text: str) -> list[str]:
+    return [piece for piece in (text[: len(text) // 2], text[len(text) // 2 :]) if piece]
 
 
 Script = Callable[[Request], Answer]
