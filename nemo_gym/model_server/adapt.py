@@ -6,7 +6,6 @@ in silence: what a reader of the log should know is said once per process.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,30 +14,18 @@ from msgspec.structs import replace
 
 from ..backends.backend import Capabilities
 from ..exchange.errors import InvalidRequest
-from ..exchange.parts import Media, Message, Origin, Other, Part, Text, ToolResult
+from ..exchange.parts import Media, Message, Origin, Part, Text, ToolResult
 from ..exchange.request import ModelRequest, Sampling
-from . import foreign, methods
+from . import foreign, methods, translatable
 from .fields import CARRIED, HARMLESS, KNOWN
+from .said import say_once
 
 if TYPE_CHECKING:
     from .server import SimpleResponsesAPIModel
 
 SAMPLING_FIELDS = frozenset(Sampling.__struct_fields__)
 NO_IMAGE = "[image left out: this model takes none]"
-_ELSEWHERE = ("conversation", "prompt")
-"""Fields that name a conversation, or a part of it, that is kept elsewhere."""
-_PROVIDERS = ("web_search", "file_search", "code_interpreter", "image_generation", "computer", "mcp")
 _SYSTEM_MARK = "[system]\n"
-
-log = logging.getLogger("nemo_gym.model_server")
-_said: set[str] = set()
-
-
-def say_once(message: str) -> None:
-    """A warning, once per process."""
-    if message not in _said:
-        _said.add(message)
-        log.warning(message)
 
 
 def check_overrides(overrides: Mapping[str, Any]) -> Sampling:
@@ -90,27 +77,10 @@ class Adapter:
             )
 
     def _check_responses(self, request: ModelRequest, body: Mapping[str, Any]) -> None:
-        """What would change the reply and that no backend of another dialect can be asked for is refused aloud."""
-        if methods.overridden(self._server, "responses") is not None or self._server.backend_dialect == "responses":
-            return
-        for name in _ELSEWHERE:
-            if body.get(name) is not None:
-                raise InvalidRequest(f"{name}: not supported here: send the whole conversation as input", param=name)
-        if request.previous is None and all(
-            isinstance(part, Other) for message in request.messages for part in message.parts
-        ):
-            raise InvalidRequest("input: holds nothing that the model could read", param="input")
-        for place, tool in enumerate(request.tools):
-            kind = str((tool.body or {}).get("type", "")) if tool.kind == "provider" else ""
-            if not kind.startswith(_PROVIDERS):
-                continue
-            if self._server.config.web_search == "refuse":
-                raise InvalidRequest(
-                    f"tools[{place}]: {kind} is run by a provider, and this backend has none; turn it off in the client"
-                    ' (Codex: web_search="disabled"), or set web_search: ignore on this server',
-                    param="tools",
-                )
-            say_once(f"the tool {kind} is left out: this backend has no provider that runs it")
+        if body.get("background") is True:
+            say_once("background: responses are made in the foreground here")
+        if self._spoken("responses") != "responses":
+            translatable.check(request, body, self._server.config.web_search)
 
     def adapt(self, request: ModelRequest, capabilities: Capabilities | None) -> ModelRequest:
         """The request that the backend gets; the same object when nothing is changed."""
@@ -127,6 +97,8 @@ class Adapter:
                 tools = foreign.messages_tools(request.tools)
                 if tools is not request.tools:
                     changes["tools"] = tools
+            elif request.origin.dialect == "responses":
+                changes |= translatable.offered(request, request.origin.body)
             for name in foreign.unsaid(request, spoken or ""):
                 say_once(f"{name} is not passed on: requests of {spoken} cannot say it")
         if messages is not request.messages:

@@ -1,4 +1,4 @@
-"""Ids that were too long for the backend (R15): where a reply names what stood for one, its client gets the one it knows."""
+"""Ids that were too long for the backend (R15): a reply that names what stood for one gets the client's own again."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from nemo_gym.backends.backend import Capabilities
 from nemo_gym.dialects import chat, responses
-from nemo_gym.model_server import adapt as module
+from nemo_gym.model_server import said
 from nemo_gym.model_server.adapt import NO_IMAGE, Adapter
 from nemo_gym.web.peers import ServerClient
 from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
@@ -30,7 +30,7 @@ def sent(adapter: Adapter, request: Any, capabilities: Capabilities | None = Non
 
 @pytest.fixture(autouse=True)
 def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_said", set())
+    monkeypatch.setattr(said, "_said", set())
 
 
 def test_unknown_fields_are_forwarded_where_the_server_says_so(caplog: pytest.LogCaptureFixture) -> None:  # A6

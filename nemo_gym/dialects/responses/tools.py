@@ -59,7 +59,10 @@ def read_choice(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
     if choice["type"] == "allowed_tools":
         return choice.get("mode") or "auto"
     name = choice.get("name") or choice["type"]
-    return next((tool for tool in tools if tool.name == name), Tool(name))
+    space = choice.get("namespace")
+    named = [tool for tool in tools if tool.name == name and (space is None or tool.namespace == space)]
+    kind: Any = choice["type"] if choice["type"] in ("function", "custom") else "provider"
+    return named[0] if named else Tool(name, namespace=space, kind=kind)
 
 
 def write_tools(tools: Iterable[Tool]) -> list[dict[str, Any]]:
@@ -97,6 +100,6 @@ def _write_tool(tool: Tool) -> dict[str, Any]:
 def write_choice(choice: ToolChoice) -> Any:
     if isinstance(choice, str):
         return choice
-    if choice.kind == "provider":
+    if choice.kind == "provider" or choice.body is not None:
         return {"type": choice.name}
     return {"type": choice.kind, "name": choice.name}
