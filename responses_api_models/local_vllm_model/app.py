@@ -69,7 +69,6 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
 
         config = self.config
         folder = _folder(config.model)
-        rendering = await asyncio.to_thread(renderer, folder, config.chat_template_kwargs)
         gpus = (1.0 if _has_gpu() else 0.0) if config.num_gpus is None else config.num_gpus
         self._deployment = Deployment(
             {"model": str(folder), **({} if gpus else _CPU_ARGS), **config.engine_args},
@@ -82,7 +81,15 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             start_s=config.start_timeout_s,
             tries=config.retries + 1,
         )
-        backend = TokensBackend(
+        # Beside the engine's start: the template and the tokenizer take seconds too.
+        starting = asyncio.create_task(self._deployment.start())
+        try:
+            rendering = await asyncio.to_thread(renderer, folder, config.chat_template_kwargs)
+            await starting
+        finally:
+            if starting.cancel():
+                await asyncio.wait([starting])
+        self._backend = TokensBackend(
             self._deployment.engine,
             rendering,
             tool_call_format(rendering.text) if config.tool_parser == "auto" else config.tool_parser,
@@ -90,8 +97,6 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             config.served_name,
             config.history,
         )
-        await self._deployment.start()
-        self._backend = backend
 
     async def stop(self) -> None:
         if self._deployment is not None:

@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 
+from nemo_gym.capture import CaptureStore
 from tests.project import ROOT, World, alive, command_of, left
 
 pytestmark = [pytest.mark.live, pytest.mark.ci]
@@ -49,6 +50,11 @@ def lines(path):
     return path.read_text().count("\n") if path.exists() else 0
 
 
+def recorded(output):
+    folder = output / "captures"
+    return {record.call_id for record in CaptureStore(str(folder)).calls()} if folder.exists() else set()
+
+
 def until(condition, process):
     end = time.monotonic() + SECONDS
     while not condition():
@@ -71,10 +77,12 @@ def test_killed_five_times_and_resumed(world, tmp_path):
         lambda p: lines(journal) >= 20,
         lambda p: lines(journal) >= 90,
     ]
+    kept = set()
     for moment in moments:
         process = start(world, output, "++job.resume=true", "++job.concurrency=8")
         until(lambda moment=moment, process=process: moment(process), process)
         took, count = kill_and_see(world, process)
+        kept |= recorded(output)
         print(f"killed with {count} processes below it and {lines(journal)} rollouts done: gone after {took:.2f} s")
     done = {json.loads(line)["_ng_rollout_id"] for line in journal.read_text().splitlines()[:80]}
     process = start(world, output, "++job.resume=true")
@@ -84,6 +92,8 @@ def test_killed_five_times_and_resumed(world, tmp_path):
     rows = [json.loads(line) for line in journal.read_text().splitlines()]
     assert len({(row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows}) == len(rows) == 192
     assert done <= {row["_ng_rollout_id"] for row in rows}
+    assert kept <= recorded(output)
+    assert len(kept) > 90
     verify = [sys.executable, "-m", "nemo_gym.cli.main", "captures", "verify", str(output / "captures")]
     verified = subprocess.run(verify, cwd=ROOT, capture_output=True, text=True, check=False)
     print(verified.stdout, verified.stderr)
