@@ -49,6 +49,11 @@ def masked(config: Any, raw: Any = None) -> Any:
     return mask(config, raw, False)
 
 
+def secret_values(settings: Any) -> set[str]:
+    """The values under names of secrets."""
+    return set(_secrets(settings, None, False))
+
+
 def _secrets(value: Any, written: Any, hidden: bool) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -89,6 +89,7 @@ class BaseServerConfig(BaseModel):
     host: str = "127.0.0.1"
     port: int | None = Field(default=None, ge=0, le=65535)
     num_workers: int | None = Field(default=None, ge=1)
+    log_format: Literal["text", "json"] = "text"
 
 
 class BaseRunServerConfig(BaseServerConfig):

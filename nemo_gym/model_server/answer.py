@@ -30,6 +30,7 @@ from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from ..exchange.soundness import unsound
 from ..exchange.tools import Toolbox
+from ..web import logs
 from .callids import restored
 from .delivery import ClientGone, Delivery
 from .reuse import Sample
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nemo_gym.model_server")
 
 OVERFLOW = "context_length_exceeded"
+_LEVELS = {"answered": logging.DEBUG, "rejected": logging.INFO, "disconnected": logging.INFO, "failed": logging.WARNING}
 _PREFIX = {"chat": "chatcmpl-", "responses": "resp_", "messages": "msg_"}
 
 
@@ -65,9 +67,11 @@ class Answer:
         self._generating: asyncio.Future[ModelReply] | None = None
         self._lingering: Sample | None = None
         self._abandoned = False
+        self._recorded_as: str | None = None
 
     async def run(self) -> None:
         """Answers; raises nothing but cancellation."""
+        logs.bind(rollout_id=self.rollout_id)
         try:
             reply = await self._reply()
         except ClientGone:
@@ -110,6 +114,7 @@ class Answer:
         relay = self.streamed and config.stream == "relay"
         self.call = Call(request, rollout_id=self.rollout_id, prior=prior, relay=self.delivery.wake if relay else None)
         self.call.received = self.received
+        logs.bind(call_id=self.call.id)
         self.sent = self.app.adapter.adapt(request, self.app.readiness.capabilities)
         self._generating = asyncio.ensure_future(self._generate(self.sent, self.call))
         increments = self.call.increments if relay else ()
@@ -206,12 +211,12 @@ class Answer:
         try:
             await self._commit("answered", reply=reply)
         except ModelError as error:
-            self._count("failed", error.kind, None)
+            self._count("failed", error=error)
             await self.delivery.fail(self.dialect, error, self.streamed)
             self._undelivered(None)
             return
         self._remember(reply)
-        self._count("answered", "", reply)
+        self._count("answered", reply)
         delivered = await self._deliver(reply)
         self._receipt(delivered)
         if not delivered:
@@ -248,7 +253,7 @@ class Answer:
             except ModelError as problem:
                 error, reply = problem, None
         self._remember(None)
-        self._count(status, error.kind, None)
+        self._count(status, error=error)
         error.call_id = self.call.id
         if reply is None:
             await self.delivery.fail(self.dialect, error, self.streamed)
@@ -266,7 +271,7 @@ class Answer:
     def _as_failure(self, error: Exception) -> ModelError:
         if isinstance(error, ModelError):
             return error
-        log.error("call failed", exc_info=error, extra={"call_id": self.call.id if self.call else None})
+        log.error("a fault of this server", exc_info=error, extra=self._ids())
         return ModelError(500, "internal", f"internal error ({type(error).__name__})")
 
     # ---- the client is gone
@@ -308,7 +313,7 @@ class Answer:
             raise
         else:
             self._remember(reply)
-            self._count("answered", "", reply)
+            self._count("answered", reply)
             self._receipt(False)
             sample.made(reply)
         finally:
@@ -338,9 +343,9 @@ class Answer:
         try:
             await self._commit("disconnected", reply=partial, error=error)
         except ModelError:
-            log.warning("a hang-up could not be recorded", extra={"call_id": self.call.id})
+            log.warning("a hang-up could not be recorded", extra=self._ids())
         self._remember(None)
-        self._count("disconnected", "disconnected", None)
+        self._count("disconnected", error=error)
 
     async def _interrupted(self) -> None:
         """The server ends before the call does."""
@@ -368,6 +373,7 @@ class Answer:
 
     def _record(self, status: Any, reply: ModelReply | None, error: ModelError | None) -> CallRecord:
         call = self.call or Call(ModelRequest(messages=()))
+        self._recorded_as = call.id
         backend_dialect = reply.origin.dialect if reply is not None and reply.origin is not None else None
         app = self.app
         return CallRecord(
@@ -402,10 +408,21 @@ class Answer:
         kept = self.app.raw == "all" or (self.app.raw == "errors" and status != "answered")
         return self.call.raw if kept and self.call is not None else None
 
-    def _count(self, status: str, kind: str, reply: ModelReply | None) -> None:
+    def _count(self, status: str, reply: ModelReply | None = None, error: ModelError | None = None) -> None:
+        kind = "" if error is None else error.kind
         sent = None if self.call is None else self.call.sent
         backend = None if self.call is None or sent is None else (self.call.replied or time.time()) - sent
-        self.app.metrics.finished(self.dialect.name, status, kind, time.time() - self.received, backend, reply)
+        seconds = time.time() - self.received
+        self.app.metrics.finished(self.dialect.name, status, kind, seconds, backend, reply)
+        if log.isEnabledFor(_LEVELS[status]):
+            about = {"dialect": self.dialect.name, "error_kind": kind or None, "seconds": f"{seconds:.3f}"}
+            words = "" if error is None else f": {error.status}, {error.message}"
+            log.log(_LEVELS[status], "call %s%s", status, words, extra=about | self._ids())
+
+    def _ids(self) -> dict[str, Any]:
+        """What a line of the log bears."""
+        call_id = self._recorded_as if self.call is None else self.call.id
+        return {"call_id": call_id, "rollout_id": self.rollout_id}
 
 
 def _bind(choice: Choice, toolbox: Toolbox) -> Choice:

@@ -22,9 +22,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
+from nemo_gym.config.secrets import secret_values
 from nemo_gym.config.types import BaseRunServerInstanceConfig
 
-from . import client, workers
+from . import client, logs, workers
 from .hangup import CancelOnHangUp
 from .peers import ServerClient
 from .session import add_sessions
@@ -123,13 +124,15 @@ class SimpleServer(BaseModel):
         global _context
         from .serve import serve
 
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logs.setup()
         if LISTEN_FD not in os.environ:
             sys.exit(f"{cls.__name__} is started by ng_run, which hands it a socket and its settings")
         sock = socket.socket(fileno=int(os.environ.pop(LISTEN_FD)))
         sock.set_inheritable(False)
         _context = msgspec.json.decode(sys.stdin.buffer.read(), type=ServerContext)
         server = cls.from_context(_context)
+        hidden = secret_values(_context.settings) | {_context.admin_key, _context.session_secret}
+        logs.setup(hidden, server.config.log_format)
         _raise_file_limit()
         if (count := server.processes()) > 1:
             workers.fork(count, sock)
