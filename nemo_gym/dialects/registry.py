@@ -12,3 +12,10 @@ DIALECTS: dict[str, Dialect] = {
     "/v1/responses": cast(Dialect, responses),
     "/v1/messages": cast(Dialect, messages),
 }
+
+
+def with_reasoning(shape: str) -> dict[str, Dialect]:
+    """The same, with reasoning in Responses as a `summary` or as `content` (R23)."""
+    if shape == "summary":
+        return DIALECTS
+    return {**DIALECTS, "/v1/responses": cast(Dialect, responses.shaped(shape))}

@@ -18,7 +18,7 @@ from ..capture.served import ServedCalls
 from ..capture.writer import ShardWriter
 from ..dialects.elements import Elements
 from ..dialects.messages import signature
-from ..dialects.registry import DIALECTS
+from ..dialects.registry import with_reasoning
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
 from ..web import client, workers
@@ -59,7 +59,8 @@ class ModelApp:
         self.served: ServedCalls | None = None
         if self.admin_key:
             signature.use_secret(self.admin_key)  # drawn once a run: its servers know each other's signatures
-        self.elements = {dialect.name: Elements() for dialect in DIALECTS.values()}
+        self._dialects = with_reasoning(config.reasoning_shape)
+        self.elements = {dialect.name: Elements() for dialect in self._dialects.values()}
         self.lineage = Lineage()
         self.reuse = Reuse()
         kept = self._capture_settings.get("enabled", True)
@@ -166,7 +167,7 @@ class ModelApp:
         except ValueError as error:
             await self._bad_rollout(scope["path"], ModelError(400, "invalid", str(error)), receive, delivery)
             return
-        dialect = DIALECTS.get(path)
+        dialect = self._dialects.get(path)
         if method == "POST" and (dialect is not None or path == counting.PATH):
             await self._call(dialect, rollout_id, headers, receive, delivery)
         elif dialect is not None or path == counting.PATH or (method, path) in _WRONG_METHOD:
@@ -206,7 +207,7 @@ class ModelApp:
                 del self.answers[rollout_id]
 
     async def _bad_rollout(self, path: str, error: ModelError, receive: Any, delivery: Delivery) -> None:
-        dialect = next((one for suffix, one in DIALECTS.items() if path.endswith(suffix)), None)
+        dialect = next((one for suffix, one in self._dialects.items() if path.endswith(suffix)), None)
         if path.endswith(counting.PATH):
             await counting.answer(self, b"", error, delivery)
         elif dialect is None:
@@ -260,7 +261,7 @@ class ModelApp:
         elif (found := await self.stored.find(response_id)) is None:
             await delivery.whole(error_body(f"there is no response {response_id!r}", "not_found"), 404)
         else:
-            await delivery.whole(found.written())
+            await delivery.whole(self._dialects["/v1/responses"].write_reply(found.reply, found.request))
 
     def without_rollout(self) -> None:
         """C4: such calls are counted, and the first one warns."""

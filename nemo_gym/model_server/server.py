@@ -39,6 +39,8 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
     trainable: bool = True
     """False for a judge: a column of its records."""
     developer_role: Literal["auto", "developer", "system"] = "auto"
+    reasoning_shape: Literal["summary", "content"] = "summary"
+    """Where the items of Responses have the text of reasoning."""
     strict: bool = False
     """Unknown request fields are bad input."""
     forward_unknown: bool = False

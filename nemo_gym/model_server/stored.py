@@ -12,7 +12,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -51,9 +50,6 @@ class Stored(Struct, frozen=True):
             return messages
         parts = shown(self.reply.choices[0])
         return (*messages, Message("assistant", parts)) if parts else messages
-
-    def written(self) -> dict[str, Any]:
-        return responses.write_reply(self.reply, self.request)
 
 
 class StoredResponses:
