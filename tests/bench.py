@@ -37,6 +37,12 @@ class Bench:
         prefix = f"/ng-rollout/{rollout_id}" if rollout_id else ""
         return openai.AsyncOpenAI(base_url=f"{self.url}{prefix}/v1", api_key="none", max_retries=0)
 
+    def anthropic(self, rollout_id: str | None = "r1") -> Any:
+        import anthropic  # not where only the other dialects are spoken: it takes its time
+
+        prefix = f"/ng-rollout/{rollout_id}" if rollout_id else ""
+        return anthropic.AsyncAnthropic(base_url=f"{self.url}{prefix}", api_key="none", max_retries=0)
+
     def records(self) -> list[Any]:
         return list(CaptureStore(self.captures).calls())
 

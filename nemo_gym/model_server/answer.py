@@ -197,7 +197,7 @@ class Answer:
         if self.earlier is not None:
             return reply  # under its own ids: a client may have seen a part of it
         if reply.origin is None or reply.origin.dialect != self.dialect.name:
-            return replace(reply, id=self._own_id())
+            return replace(reply, id=self._own_id(), created=reply.created or int(self.received))
         if not (reply.id and reply.model and reply.created):  # B2: filled once
             return replace(
                 reply,
