@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import msgspec
@@ -23,6 +24,37 @@ def decode(data: bytes | str, *, halves: bool = False) -> Any:
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         value = json.loads(data)
     return value if halves else whole(value)
+
+
+class NotFinite(ValueError):
+    """NaN, an infinity, or a number too large for a float: no JSON that could be passed on. `path` leads to it."""
+
+    def __init__(self, path: tuple[str | int, ...], value: float) -> None:
+        super().__init__(f"{value} is no JSON value")
+        self.path = path
+        self.value = value
+
+
+def decode_body(data: bytes) -> Any:
+    """As `decode`, of what will be passed on. Raises NotFinite too."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        value = whole(json.loads(data))
+    _check_finite(value, ())
+    return value
+
+
+def _check_finite(value: Any, path: tuple[str | int, ...]) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotFinite(path, value)
+    elif isinstance(value, list):
+        for place, entry in enumerate(value):
+            _check_finite(entry, (*path, place))
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            _check_finite(entry, (*path, key))
 
 
 def strict(data: bytes | memoryview) -> Any:

@@ -7,7 +7,7 @@ clients expect (Chat Completions FastAPI's 422, Responses a 400 that names the f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import StrictBool, TypeAdapter, ValidationError
@@ -22,12 +22,12 @@ _INPUT_LIMIT = 200
 STREAM: TypeAdapter[bool | None] = TypeAdapter(StrictBool | None)
 
 
-def read_json(data: bytes, *, status: int = 400) -> Any:
+def read_json(data: bytes, *, status: int = 400, decode: Callable[[bytes], Any] = codec.decode_body) -> Any:
     """The body as JSON; None for an empty one, which a dialect then finds missing. Raises InvalidRequest."""
     if not data:
         return None
     try:
-        return codec.decode(data)
+        return decode(data)
     except json.JSONDecodeError as error:
         found = {
             "type": "json_invalid",
@@ -39,6 +39,11 @@ def read_json(data: bytes, *, status: int = 400) -> Any:
         raise InvalidRequest(
             f"The body is not JSON: {error.msg} at {error.pos}.", errors=[found], status=status
         ) from None
+    except codec.NotFinite as error:
+        entry = {"type": "finite_number", "loc": error.path, "msg": "Input should be a finite number"}
+        errors = [entry | {"input": str(error.value)}]
+        message, param = first_words(errors)
+        raise InvalidRequest(message, errors=errors, param=param, status=status) from None
     except (ValueError, RecursionError):
         raise InvalidRequest("There was an error parsing the body") from None
 

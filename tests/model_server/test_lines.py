@@ -99,6 +99,42 @@ async def test_white_space_halves_and_large_integers_survive(tmp_path: Path) -> 
     assert record.reply.choices[0].parts[0].text == " \n two \n "
 
 
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        (b'{"messages": [{"role": "user", "content": "x"}], "unknown": {"a": [1, NaN]}}', ["unknown", "a", 1]),
+        (b'{"messages": [{"role": "user", "content": "x"}], "temperature": -Infinity}', ["temperature"]),
+        (b'{"messages": [{"role": "user", "content": "x", "z": 1e999}]}', ["messages", 0, "z"]),
+    ],
+)
+async def test_numbers_that_json_has_not_are_refused_by_name(tmp_path: Path, data: bytes, field: list[Any]) -> None:
+    """A13: what cannot survive as written is no null on the way to the backend."""
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+        chat = await client.post(CHAT, content=data)
+        other = await client.post("/v1/responses", content=data.replace(b'"messages"', b'"input"'))
+        assert at.backend.calls == []
+    assert chat.status_code == 422
+    (error,) = chat.json()["detail"]
+    assert (error["type"], error["loc"]) == ("finite_number", ["body", *field])
+    assert other.status_code == 400
+    assert "finite number" in other.json()["error"]["message"]
+
+
+async def test_unknown_fields_survive_as_written(tmp_path: Path) -> None:  # A6 A13
+    data = b'{"messages":[{"role":"user","content":"x"}],"u":{"big":-98765432109876543210,"e":1e-7,"s":"\\ud800!","n":null}}'
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+        assert (await client.post(CHAT, content=data)).status_code == 200
+        sent = at.backend.calls[0].json()["u"]
+        (record,) = at.records()
+    assert sent == {"big": -98765432109876543210, "e": 1e-7, "s": "\ufffd!", "n": None}
+    assert record.received.origin.body["u"] == sent
+    huge = b'{"messages":[{"role":"user","content":"x"}],"u":' + b"1" * 5000 + b"}"
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+        assert (
+            await client.post(CHAT, content=huge)
+        ).status_code == 400  # as under FastAPI: Python reads no such number
+
+
 async def test_a_reply_without_its_head_gets_it_filled_once(tmp_path: Path) -> None:  # B2 A15
     reply = chat_reply("a" * 100)
     for field in ("id", "created", "model"):

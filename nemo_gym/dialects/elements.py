@@ -1,0 +1,61 @@
+"""A body's long lists, of which most was there in the call before: what is known by its bytes is not decoded again.
+
+Which elements are known never changes what a body means: the same bytes give equal values, shared ones here.
+Memory is bounded: elements that were not sent for the longest are forgotten first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+
+from ..exchange.parts import Element
+from . import codec
+
+_LISTS = frozenset({"messages", "input", "tools"})
+_WORTH = 4096
+"""A shorter body is decoded as fast as it is looked up."""
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class Elements:
+    """Those of recent bodies."""
+
+    def __init__(self, max_bytes: int = 16 << 20) -> None:
+        self._known: OrderedDict[bytes, Element] = OrderedDict()
+        self._bytes = 0
+        self._max_bytes = max_bytes
+
+    def decode(self, data: bytes) -> Any:
+        """As `codec.decode_body`."""
+        if len(data) < _WORTH:
+            return codec.decode_body(data)
+        try:
+            fields = _fields(data)
+            return {name: self._value(name, raw) for name, raw in fields.items()}
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return codec.decode_body(data)
+
+    def _value(self, name: str, raw: msgspec.Raw) -> Any:
+        view = memoryview(raw)
+        if name not in _LISTS or view[:1] != b"[":
+            return codec.strict(view)
+        return [self._element(bytes(one)) for one in _elements(view)]
+
+    def _element(self, data: bytes) -> Any:
+        known = self._known
+        element = known.get(data)
+        if element is not None:
+            known.move_to_end(data)
+            return element
+        value = codec.strict(data)
+        if type(value) is not dict:
+            return value
+        element = known[data] = Element(value)
+        self._bytes += len(data)
+        while self._bytes > self._max_bytes:
+            self._bytes -= len(known.popitem(last=False)[0])
+        return element
