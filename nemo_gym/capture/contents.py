@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..exchange.parts import Element
 from .redact import HIDDEN, Redactor
 from .schema import Row
 
@@ -62,6 +63,16 @@ class Contents:
         self._stored_as: dict[bytes, bytes] = {}
         self._new: dict[bytes, Row] = {}
         self._new_stored_as: dict[bytes, bytes] = {}
+        self.mark = object()
+        """Stands at what is kept elsewhere of what was put; another one since some of that was dropped."""
+
+    def element(self, value: Any) -> bytes:
+        """As `put`, of an element of a body's list."""
+        if type(value) is not Element:
+            return self.put(value, "body")
+        if value.stored is None or value.stored[0] is not self.mark:
+            value.stored = self.mark, self.put(value, "body"), None
+        return value.stored[1]
 
     def put(self, value: Any, kind: str) -> bytes:
         """The digest under which this JSON value (or Struct) is held."""
@@ -84,14 +95,17 @@ class Contents:
         return self._stored(encode(value))
 
     def take(self) -> list[Row]:
+        if not self._new and not self._new_stored_as:
+            return []
         taken = list(self._new.values())
         self._held.update(self._new)
         self._stored_as.update(self._new_stored_as)
-        self.drop()
+        self._new, self._new_stored_as = {}, {}
         return taken
 
     def drop(self) -> None:
         self._new, self._new_stored_as = {}, {}
+        self.mark = object()
 
     def _stored(self, data: bytes) -> bytes:
         """This JSON as it is stored; the same object when it is as it should be."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..exchange.parts import Message, Part
+from ..exchange.parts import Message, Part, element_of
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest, Sampling
 from ..exchange.tokens import shared_prefix
@@ -59,7 +59,7 @@ class _Origins:
 
     def __init__(self) -> None:
         self.dialect = ""
-        self.elements: dict[int, str] = {}
+        self.elements: dict[int, bytes] = {}
         self.messages: dict[int, bytes] = {}
 
     def message(self, message: Message) -> StoredMessage:
@@ -77,7 +77,7 @@ class _Origins:
 
     def _element(self, value: Any) -> str:
         origin = getattr(value, "origin", None)
-        return "" if origin is None else self.elements.get(id(origin.body), "")
+        return "" if origin is None else self.elements.get(id(origin.body), b"").hex()
 
 
 class Kept(Struct):
@@ -108,6 +108,7 @@ class Encoder:
     def __init__(self, redactor: Redactor, binary: Binary = "keep", max_bytes: int = 256 << 20) -> None:
         self._redactor = redactor
         self._contents = Contents(redactor, binary)
+        self._declared: tuple[tuple[Tool, ...], object, str] = ((), None, "")
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._bytes = 0
         self._max_bytes = max_bytes
@@ -189,13 +190,13 @@ class Encoder:
             body, lists = dict(request.origin.body), {}
             for name, value in body.items():
                 if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-                    digests = [self._contents.put(one, "body") for one in value]
-                    origins.elements.update((id(one), key.hex()) for one, key in zip(value, digests, strict=True))
-                    lists[name] = _shared_and_new(f"body.{name}", digests, kept, parent)
+                    digests = list(map(self._contents.element, value))
+                    origins.elements.update(zip(map(id, value), digests, strict=True))
+                    lists[name] = _in_json(_shared_and_new(f"body.{name}", digests, kept, parent))
                     body[name] = None  # keeps its place among the fields
             fields["body"], fields["lists"] = body, lists
         shared, new = _shared_and_new("messages", self._messages(request, origins), kept, parent)
-        row["request_prefix_len"], row["request_contents"] = shared, [bytes.fromhex(one) for one in new]
+        row["request_prefix_len"], row["request_contents"] = shared, new
         if request.tools:
             fields["tools"] = self._tools(request.tools, origins)
         row["request_fields"] = self._contents.outline(fields)
@@ -208,7 +209,7 @@ class Encoder:
         same = sent is received or sent == received
         fields = {} if same else _scalars(sent, base)
         if not same and sent.messages != base.messages:
-            fields["messages"] = _shared_and_new("sent", self._messages(sent, origins), kept, parent)
+            fields["messages"] = _in_json(_shared_and_new("sent", self._messages(sent, origins), kept, parent))
         elif "messages" in kept.lists:
             kept.lists["sent"] = kept.lists["messages"]
         if not same and sent.tools != base.tools:
@@ -216,14 +217,29 @@ class Encoder:
         return self._contents.outline(fields) if fields else b"{}"
 
     def _messages(self, request: ModelRequest, origins: _Origins) -> list[bytes]:
-        known = origins.messages
-        for message in request.messages:
-            if id(message) not in known:
-                known[id(message)] = self._contents.put(origins.message(message), "message")
-        return [known[id(message)] for message in request.messages]
+        return [self._message(message, origins) for message in request.messages]
+
+    def _message(self, message: Message, origins: _Origins) -> bytes:
+        element = element_of(message)
+        if element is not None and id(element) in origins.elements:
+            assert element.stored is not None  # as an element of the body, just now
+            mark, body, key = element.stored
+            if key is None:
+                key = self._contents.put(origins.message(message), "message")
+                element.stored = mark, body, key
+            return key
+        known = origins.messages.get(id(message))
+        if known is None:
+            known = origins.messages[id(message)] = self._contents.put(origins.message(message), "message")
+        return known
 
     def _tools(self, tools: tuple[Tool, ...], origins: _Origins) -> str:
-        return self._contents.put([origins.tool(tool) for tool in tools], "tools").hex()
+        """Most calls of a shard declare the same."""
+        known, mark, key = self._declared
+        if mark is not self._contents.mark or len(known) != len(tools) or not all(map(is_, known, tools)):
+            key = self._contents.put([origins.tool(tool) for tool in tools], "tools").hex()
+            self._declared = tools, self._contents.mark, key
+        return key
 
     # ---- the reply
 
@@ -278,15 +294,18 @@ def _scalars(request: ModelRequest, base: ModelRequest) -> dict[str, Any]:
     return fields
 
 
-def _shared_and_new(name: str, digests: list[bytes], kept: Kept, parent: Kept | None) -> tuple[int, list[str]]:
+def _shared_and_new(name: str, digests: list[bytes], kept: Kept, parent: Kept | None) -> tuple[int, list[bytes]]:
     kept.lists[name] = digests
     before = parent.lists.get(name, []) if parent is not None else []
-    shared = 0
-    for one, other in zip(before, digests, strict=False):
-        if one != other:
-            break
-        shared += 1
-    return shared, [key.hex() for key in digests[shared:]]
+    shared = len(before)
+    if digests[:shared] != before:
+        shared = next(n for n, one in enumerate(before) if n == len(digests) or digests[n] != one)
+    return shared, digests[shared:]
+
+
+def _in_json(shared_and_new: tuple[int, list[bytes]]) -> tuple[int, list[str]]:
+    shared, new = shared_and_new
+    return shared, [key.hex() for key in new]
 
 
 def _continued(prompt: array, parent: Kept | None) -> tuple[int, int | None]:

@@ -7,11 +7,13 @@ makes two values differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+_T = TypeVar("_T")
 
 
 class Origin(Struct, frozen=True, eq=False):
@@ -27,6 +29,34 @@ class Origin(Struct, frozen=True, eq=False):
         return other is None or isinstance(other, Origin)
 
     __hash__ = None  # type: ignore[assignment]  # bodies are dicts; digests are the keys, not hashes
+
+
+class Element(dict[str, Any]):
+    """An element of a body's list, one object in all the bodies that have it: agents send their history every time.
+
+    Never changed. What the rooms make of it is kept with it, so that history costs little more than being sent.
+    """
+
+    __slots__ = ("read", "stored", "turn")
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.read: tuple[Callable[[Any], Any], Any] | None = None
+        """By which function, and what it made of it."""
+        self.stored: tuple[object, bytes, bytes | None] | None = None
+        """Where it is put away, and under which digests it and the message read from it are."""
+        self.turn: bytes | None = None
+        """Digest of the message read from it, in normal form."""
+
+
+def read_once(element: Any, read: Callable[[Any], _T]) -> _T:
+    """What `read` makes of an element; made only once of one that bodies share."""
+    if type(element) is not Element:
+        return read(element)
+    if element.read is None or element.read[0] is not read:
+        element.read = read, read(element)
+    found: _T = element.read[1]
+    return found
 
 
 class Text(Struct, frozen=True, tag=True):
@@ -95,6 +125,14 @@ class Message(Struct, frozen=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
     origin: Origin | None = None
+
+
+def element_of(message: Message) -> Element | None:
+    """The shared element that a message was read from, if it was from one and from nothing else."""
+    if message.origin is None or type(message.origin.body) is not Element:
+        return None
+    element = message.origin.body
+    return element if element.read is not None and element.read[1] is message else None
 
 
 def joined(first: Part, second: Part) -> Part | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -43,12 +44,21 @@ class Toolbox:
         for tool in self.tools:
             if tool.kind != "provider":
                 self._by_flat[self._own(tool) if tool.namespace else tool.name] = tool
-        self._by_name: dict[str, Tool | None] = {}
-        for tool in self._by_flat.values():
-            # A bare name that two namespaces share resolves to neither.
-            self._by_name[tool.name] = None if tool.name in self._by_name else tool
-        self._by_last = _unique((_SEPARATORS.split(flat)[-1], tool) for flat, tool in self._by_flat.items())
-        self._by_fused = _unique((_fused(flat), tool) for flat, tool in self._by_flat.items())
+
+    # The rarer a spelling, the later it is looked for: most calls name a tool as it was declared.
+
+    @cached_property
+    def _by_name(self) -> dict[str, Tool | None]:
+        """A bare name that two namespaces share resolves to neither."""
+        return _unique((tool.name, tool) for tool in self._by_flat.values())
+
+    @cached_property
+    def _by_last(self) -> dict[str, Tool | None]:
+        return _unique((_SEPARATORS.split(flat)[-1], tool) for flat, tool in self._by_flat.items())
+
+    @cached_property
+    def _by_fused(self) -> dict[str, Tool | None]:
+        return _unique((_fused(flat), tool) for flat, tool in self._by_flat.items())
 
     def flat(self, tool: Tool) -> str:
         """A backend-safe name: letters, digits, `_`, `-`, namespace in front."""

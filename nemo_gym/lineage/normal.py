@@ -15,7 +15,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ..exchange.parts import Media, Message, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from ..exchange.parts import (
+    Media,
+    Message,
+    Other,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    element_of,
+)
 from ..exchange.tools import Tool
 
 _NOT_ALPHANUMERIC = re.compile(r"[^A-Za-z0-9]")
@@ -42,13 +53,25 @@ def turns(messages: Sequence[Message], known: Sequence[Turn] = ()) -> list[Turn]
         end = start + 1
         while role == "assistant" and end < len(messages) and messages[end].role == "assistant":
             end += 1
-        atoms = list(_atoms(part for message in messages[start:end] for part in message.parts))
-        if atoms:
-            found.append(Turn(_digest([role, atoms]), end, role))
+        digest = _turn(role, messages[start:end])
+        if digest:
+            found.append(Turn(digest, end, role))
         elif found and role == "assistant":
             found[-1] = Turn(found[-1].digest, end, found[-1].role)
         start = end
     return found
+
+
+def _turn(role: str, messages: Sequence[Message]) -> bytes:
+    """The digest of one turn; nothing when it says nothing. That of a shared message is kept with it."""
+    element = element_of(messages[0]) if len(messages) == 1 else None
+    if element is not None and element.turn is not None:
+        return element.turn
+    atoms = list(_atoms([part for message in messages for part in message.parts]))
+    digest = _digest([role, atoms]) if atoms else b""
+    if element is not None:
+        element.turn = digest
+    return digest
 
 
 def chain(before: bytes, turn: bytes) -> bytes:

@@ -51,7 +51,8 @@ def inherited(method: Any) -> Any:
 async def ask(server: SimpleResponsesAPIModel, name: str, request: ModelRequest, call: Call) -> ModelReply:
     """The method's reply. Raises ModelError, also for what the method raises in FastAPI's manner."""
     method, dialect = getattr(server, name), DIALECTS[name]
-    written = dialect.write_request(request)
+    # A copy: what the method changes is its own.
+    written = codec.decode(codec.encode(dialect.write_request(request)))
     arguments = [_body(method, name, written)]
     if len(_positional(method)) > 1:
         arguments.insert(0, _request(name, written, call))

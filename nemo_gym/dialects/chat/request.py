@@ -13,7 +13,19 @@ from pydantic import ValidationError
 
 from ...exchange.errors import InvalidRequest
 from ...exchange.ids import fitted
-from ...exchange.parts import Media, Message, Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from ...exchange.parts import (
+    Media,
+    Message,
+    Origin,
+    Other,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    read_once,
+)
 from ...exchange.request import ModelRequest, Sampling
 from ...exchange.tools import Tool, Toolbox, ToolChoice
 from .. import codec
@@ -27,9 +39,9 @@ _NO_TOOLS = Toolbox(())
 
 def read_request(body: Any) -> ModelRequest:
     checked = _checked(body)
-    tools = tuple(_read_tool(tool) for tool in body.get("tools") or ())
+    tools = tuple([read_once(tool, _read_tool) for tool in body.get("tools") or ()])
     return ModelRequest(
-        messages=tuple(_read_message(message) for message in body["messages"]),
+        messages=tuple([read_once(message, _read_message) for message in body["messages"]]),
         tools=tools,
         tool_choice=_read_choice(body.get("tool_choice"), tools),
         parallel_tool_calls=checked.parallel_tool_calls is not False,
@@ -218,6 +230,8 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
 
 def _sayable(message: Message) -> bool:
     """Whether there is anything in it for this dialect; an item that only another one knows is left out."""
+    if message.origin is not None and message.origin.dialect == NAME:
+        return True
     return not message.parts or any(not _foreign(part) for part in message.parts)
 
 

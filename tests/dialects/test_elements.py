@@ -1,0 +1,67 @@
+"""What bodies share, and that sharing changes nothing."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from nemo_gym.dialects import chat, codec
+from nemo_gym.dialects.elements import Elements
+from nemo_gym.exchange.parts import Element, element_of
+
+LONG = "a history " * 600
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+def body(*more: object) -> dict[str, object]:
+    return {"model": "m", "messages": [{"role": "user", "content": LONG}, *more], "tools": [TOOL], "seed": 2**70}
+
+
+def test_the_same_bytes_give_one_object() -> None:
+    elements = Elements()
+    first = elements.decode(msgspec.json.encode(body()))
+    second = elements.decode(msgspec.json.encode(body({"role": "assistant", "content": "yes"})))
+    assert first == body() and type(first["messages"][0]) is Element
+    assert second["messages"][0] is first["messages"][0] and second["tools"][0] is first["tools"][0]
+    one, other = (chat.read_request(found) for found in (first, second))
+    assert one.messages[0] is other.messages[0] and one.tools[0] is other.tools[0]
+    assert element_of(one.messages[0]) is first["messages"][0]
+
+
+def test_an_element_that_is_a_message_and_a_tool_is_read_as_each() -> None:
+    both = {"role": "user", "content": LONG} | TOOL
+    request = chat.read_request(Elements().decode(msgspec.json.encode({"messages": [both], "tools": [both]})))
+    assert request.messages[0].role == "user" and request.tools[0].name == "f"
+
+
+def test_what_is_forgotten_is_read_anew() -> None:
+    elements = Elements(max_bytes=8000)
+    data = msgspec.json.encode(body())
+    first = elements.decode(data)["messages"][0]
+    elements.decode(data.replace(b"a history", b"another history"))
+    assert elements.decode(data)["messages"][0] is not first
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"messages": [{"role": "user", "content": NaN}]}',
+        b'{"messages": [{"a": "\\ud800"}], "input": "\\ud800"}',
+        b'{"messages": [1, "x", null, [], {"a": 1}], "messages": [{"b": 2}]}',
+        b'{"messages": {"0": 1}, "tools": null}',
+        b'[{"messages": []}]',
+        b'{"messages": [{"a": 1}',
+        b'{"messages": [{"a": "\xff"}]}',
+        b'\xef\xbb\xbf{"messages": [{}]}',
+    ],
+)
+def test_any_bytes_are_read_as_without_it(data: bytes) -> None:
+    padded = data.rstrip() + b" " * 5000
+
+    def outcome(decode: object) -> object:
+        try:
+            return repr(decode(padded))  # type: ignore[operator]
+        except (ValueError, RecursionError) as error:
+            return type(error)
+
+    assert outcome(Elements().decode) == outcome(codec.decode_body)
