@@ -46,6 +46,9 @@ def begin() -> None:
 def preload() -> None:
     """In the process to fork from: all that an engine needs, imported. What fails here fails again, and is told,
     where it is needed."""
+    with contextlib.suppress(ImportError):
+        # It looks for the title's place once, which it finds only before the environment is changed.
+        importlib.import_module("setproctitle").getproctitle()
     try:
         _use(_WorkerContext())
         for name in _IMPORTS:
