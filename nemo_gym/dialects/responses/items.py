@@ -167,14 +167,14 @@ def read_call(item: Mapping[str, Any]) -> ToolCall:
 
 def read_reasoning(item: Mapping[str, Any]) -> Reasoning | None:
     """R4: the text is in `content`, else in `summary`, else bare; None when there is nothing at all."""
-    text = _texts(item.get("content")) or _texts(item.get("summary")) or item.get("text") or ""
+    text = texts_of(item.get("content")) or texts_of(item.get("summary")) or item.get("text") or ""
     payload = item.get("encrypted_content") or None
     if not text and payload is None:
         return None
     return Reasoning(text, _string(item, "id") or "", payload, Origin(NAME, item))
 
 
-def _texts(parts: Any) -> str:
+def texts_of(parts: Any) -> str:
     if isinstance(parts, str):
         return parts
     return "\n".join(part["text"] for part in parts or () if isinstance(part.get("text"), str))

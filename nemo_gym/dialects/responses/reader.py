@@ -1,7 +1,9 @@
 """Responses events of a backend -> increments, and at the end the reply (R25).
 
-Each item is gathered from whatever event tells of it; a text is taken once, however often it is repeated. Where the
-last snapshot contradicts the deltas, the deltas win: a client may have seen them. `divergences` counts those.
+Gateways differ in where they say what: in deltas, in the events that end a part, in the item as it is added or done, or
+only in the last event's output; some number every item 0, some name an item anew in each event. Each item is gathered
+from whatever tells of it, and what it says comes out exactly once. What was streamed stands: where a later word
+contradicts it, `divergences` counts that.
 """
 
 from __future__ import annotations
@@ -13,139 +15,229 @@ from msgspec.structs import replace
 
 from ...exchange.errors import ModelError
 from ...exchange.increments import Increment
-from ...exchange.parts import Part, Reasoning, Refusal, Text
+from ...exchange.parts import Origin, Part, Reasoning, Refusal, Text
 from ...exchange.reply import ModelReply
 from .. import codec, failures
 from ..sse import Decoder
+from .gathered import TYPES, Gathered
 from .items import NAME, read_output
 from .reply import failed, read_reply
 
-_DELTAS: dict[str, tuple[type[Text] | type[Refusal] | type[Reasoning], str]] = {
-    "response.output_text.delta": (Text, "text"),
-    "response.refusal.delta": (Refusal, "refusal"),
-    "response.reasoning_text.delta": (Reasoning, "content"),
-    "response.reasoning_summary_text.delta": (Reasoning, "summary"),
+_PARTS: dict[str, type[Text] | type[Refusal] | type[Reasoning]] = {
+    "text": Text,
+    "refusal": Refusal,
+    "content": Reasoning,
+    "summary": Reasoning,
+}
+_SAYS = {
+    "response.output_text": "text",
+    "response.refusal": "refusal",
+    "response.reasoning_text": "content",
+    "response.reasoning": "content",
+    "response.reasoning_summary_text": "summary",
+    "response.reasoning_summary": "summary",
+    "response.function_call_arguments": "arguments",
+    "response.custom_tool_call_input": "input",
+}
+"""What an event's text is a piece of, by the event's name without its last word."""
+_PART_SAYS = {
+    "output_text": "text",
+    "text": "text",
+    "refusal": "refusal",
+    "reasoning_text": "content",
+    "summary_text": "summary",
 }
 _TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-
-
-class _Item:
-    """One output item: what it is, and the text that went out of it."""
-
-    def __init__(self) -> None:
-        self.body: dict[str, Any] = {}
-        self.said: dict[tuple[str, int], str] = {}
-        self.half: dict[tuple[str, int], str] = {}
-        self.done = False
-
-    def spoken(self) -> str:
-        return "".join(self.said[key] for key in sorted(self.said, key=lambda key: key[1]))
 
 
 class ResponsesReader:
     def __init__(self) -> None:
         self.divergences = 0
         self._decoder = Decoder()
-        self._items: dict[int, _Item] = {}
+        self._items: list[Gathered] = []
+        """In the order in which they were first told of."""
+        self._places: dict[int, Gathered] = {}
+        self._names: dict[str, Gathered] = {}
+        self._created: dict[str, Any] | None = None
         self._response: dict[str, Any] | None = None
-        self._ended = False
 
     def feed(self, data: bytes) -> list[Increment]:
         try:
             events = self._decoder.feed(data)
         except ValueError:
-            raise ModelError(502, "backend", "The backend's stream is malformed.") from None
+            raise _malformed() from None
         return [Increment(part) for event in events for part in self._event(event.data)]
+
+    @property
+    def begun(self) -> ModelReply | None:
+        """What the first event says of the reply; no choices."""
+        body = self._created
+        if body is None:
+            return None
+        created = body.get("created_at")
+        return ModelReply(
+            id=_text(body.get("id")),
+            model=_text(body.get("model")),
+            created=int(created) if isinstance(created, int | float) else 0,
+            choices=(),
+            origin=Origin(NAME, body),
+        )
 
     def finish(self) -> ModelReply:
         for event in self._decoder.finish():
             self._event(event.data)
-        if self._response is None or not self._ended:
+        response = self._response
+        if response is None:
             raise ModelError(502, "backend", "The backend's stream ended before its last event.")
-        if self._response.get("status") == "failed":
-            raise failed(self._response)
-        return read_reply({**self._response, "output": self._output(self._response.get("output") or [])})
+        if response.get("status") == "failed":
+            raise failed(response)
+        try:
+            output = self._output(response.get("output") or [])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise _malformed() from None
+        return read_reply({**(self._created or {}), **response, "output": output})
 
     def _event(self, data: str) -> list[Part]:
-        if self._ended or data.strip() == "[DONE]":
+        if self._response is not None or data.strip() == "[DONE]":
             return []
         try:
             event = codec.decode(data, halves=True)
             return self._read(event.get("type", ""), event)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-            raise ModelError(502, "backend", "The backend's stream is malformed.") from None
+            raise _malformed() from None
 
     def _read(self, kind: str, event: dict[str, Any]) -> list[Part]:
         if kind in _TERMINAL:
-            self._response, self._ended = event["response"], True
+            self._response = {"status": kind.removeprefix("response."), **event["response"]}
+        elif kind in ("response.created", "response.in_progress", "response.queued"):
+            self._created = self._created or codec.whole(event["response"])
         elif kind == "error":
             error = {key: event.get(key) for key in ("message", "code", "param")}
             raise failures.read_error(NAME, 502, {}, codec.encode({"error": event.get("error") or error}))
-        elif kind in _DELTAS:
-            return self._delta(kind, event)
         elif kind == "response.output_item.added":
-            self._item(event).body = event["item"]
+            self._added(event)
         elif kind == "response.output_item.done":
-            item = self._item(event)
-            item.body, item.done = event["item"], True
-            return self._finished(item)
+            return self._done(event)
+        else:
+            return self._said(*kind.rpartition(".")[::2], event)
         return []
 
-    def _item(self, event: dict[str, Any]) -> _Item:
-        return self._items.setdefault(event.get("output_index", 0), _Item())
+    # ---- whose event it is
 
-    def _delta(self, kind: str, event: dict[str, Any]) -> list[Part]:
-        part, field = _DELTAS[kind]
-        item = self._item(event)
-        if part is Reasoning and any(said != field for said, _ in item.said):
-            return []  # the same thoughts told twice, as content and as summary
-        index = event.get("summary_index" if field == "summary" else "content_index", 0)
-        # A second part of the same reasoning begins on a new line, as `read_reasoning` joins them.
-        gap = "\n" if part is Reasoning and (field, index) not in item.said and item.said else ""
-        text = item.half.pop((field, index), "") + event["delta"]
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            item.half[field, index] = text[-1]
-            text = text[:-1]
-        text = codec.whole_text(text)
-        item.said[field, index] = item.said.get((field, index), gap) + text
-        if not text:
+    def _added(self, event: dict[str, Any]) -> None:
+        place, body = event.get("output_index"), event["item"]
+        item = self._places.get(place) if isinstance(place, int) else None
+        if item is None or item.announced or item.done:
+            item = self._new(place, body.get("id"))
+        item.tell(body)
+        item.announced = True
+
+    def _done(self, event: dict[str, Any]) -> list[Part]:
+        body = event["item"]
+        before = self._places.get(event.get("output_index", -1))
+        if before is not None and before.done and before.repeats(body):
             return []
-        return [part(gap + text, event.get("item_id") or item.body.get("id") or "")]
+        item = self._item(event, body.get("id"), body.get("type"))
+        if item.done:
+            return []
+        item.done = True
+        item.tell(body)
+        return self._finished(item)
 
-    def _finished(self, item: _Item) -> list[Part]:
+    def _item(self, event: dict[str, Any], name: Any, kind: str | None = None) -> Gathered:
+        """The item of an event: that of its name or place, unless that one is another, already finished."""
+        place = event.get("output_index")
+        named = self._names.get(name) if isinstance(name, str) else None
+        item = named or (
+            self._places.get(place) if isinstance(place, int) else self._items[-1] if self._items else None
+        )
+        if item is None or (item.done and item is not named) or not item.may_be(kind):
+            return self._new(place, name)
+        return item
+
+    def _new(self, place: Any, name: Any) -> Gathered:
+        item = Gathered()
+        self._items.append(item)
+        if isinstance(place, int):
+            self._places[place] = item
+        if isinstance(name, str) and name:
+            self._names[name] = item
+            item.name = name
+        return item
+
+    # ---- what it says
+
+    def _said(self, name: str, last: str, event: dict[str, Any]) -> list[Part]:
+        field = _SAYS.get(name)
+        if field is None:
+            if name in ("response.content_part", "response.reasoning_summary_part"):
+                self._part(event, name == "response.reasoning_summary_part")
+            return []
+        index = event.get("summary_index" if field == "summary" else "content_index") or 0
+        item = self._item(event, event.get("item_id"), TYPES[field])
+        if last == "delta":
+            return self._delta(item, field, index, event["delta"])
+        text = next((event[one] for one in ("text", "refusal", "arguments", "input") if one in event), None)
+        if last == "done" and isinstance(text, str):
+            item.told.setdefault((field, index), codec.whole_text(text))
+        return []
+
+    def _part(self, event: dict[str, Any], summary: bool) -> None:
+        """The events around a part: heard only where nothing else told of it."""
+        part = event.get("part") or {}
+        field = "summary" if summary else _PART_SAYS.get(str(part.get("type")))
+        text = part.get("refusal") if field == "refusal" else part.get("text")
+        if field is not None and isinstance(text, str) and text:
+            item = self._item(event, event.get("item_id"), TYPES[field])
+            index = event.get("summary_index" if summary else "content_index") or 0
+            item.told.setdefault((field, index), codec.whole_text(text))
+
+    def _delta(self, item: Gathered, field: str, index: int, delta: str) -> list[Part]:
+        text = item.hear(field, index, delta)
+        kind = _PARTS.get(field)
+        return [kind(text, item.name)] if text and kind is not None else []
+
+    def _finished(self, item: Gathered) -> list[Part]:
         """What the finished item says beyond its deltas: a call, a payload, a text that came without any."""
-        parts = list(read_output([codec.whole(item.body)]))
-        if not item.said:
+        parts = list(read_output([item.body()]))
+        if not item.streamed:
             return parts
         return [replace(part, text="") for part in parts if isinstance(part, Reasoning) and part.payload is not None]
 
-    def _output(self, snapshot: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The items in their order; a streamed text stands against any other."""
-        output = []
-        for index in range(max([len(snapshot), *(place + 1 for place in self._items)])):
-            item = self._items.get(index, _Item())
-            body = item.body if item.done or index >= len(snapshot) else snapshot[index]
-            if body:
-                output.append(self._checked(item, codec.whole(body)))
-        return output
+    # ---- the end
 
-    def _checked(self, item: _Item, body: dict[str, Any]) -> dict[str, Any]:
-        if not item.said:
-            return body
-        if body.get("type") == "reasoning" and ("summary", 0) in item.said:
-            body = {**body, "content": None}
-        parts = list(read_output([body]))
-        text = "".join(part.text for part in parts if isinstance(part, Text | Refusal | Reasoning))
-        if text == item.spoken():
-            return body
-        self.divergences += 1
-        if body.get("type") == "reasoning":
-            return {**body, "content": None, "summary": [{"type": "summary_text", "text": item.spoken()}]}
-        said = [
-            {"type": "refusal", "refusal": text} if field == "refusal" else {"type": "output_text", "text": text}
-            for (field, _), text in sorted(item.said.items(), key=lambda entry: entry[0][1])
-        ]
-        return {**body, "content": said}
+    def _output(self, snapshot: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The items, those of the last event among them; one that was not told of before keeps its place there."""
+        left = list(self._items)
+        position = 0
+        for body in snapshot:
+            item = _match(body, left)
+            if item is None:
+                item = Gathered()
+                self._items.insert(position, item)
+            else:
+                left.remove(item)
+            position = self._items.index(item) + 1
+            if item.done:
+                item.check(body)
+            else:
+                item.tell(body)
+        bodies = [item.body() for item in self._items if item.known]
+        self.divergences += sum(item.diverged for item in self._items)
+        return bodies
+
+
+def _match(body: dict[str, Any], items: list[Gathered]) -> Gathered | None:
+    named = next((item for item in items if item.name and item.name == body.get("id")), None)
+    return named or next((item for item in items if item.may_be(body.get("type"))), None)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _malformed() -> ModelError:
+    return ModelError(502, "backend", "The backend's stream is malformed.")
 
 
 def stream_reader() -> ResponsesReader:
