@@ -28,8 +28,6 @@ from .backend import Capabilities
 from .failures import REPEATABLE, is_overflow, pause, retry_after
 
 _PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
-_STREAMS = frozenset({"chat", "messages"})
-"""Dialects whose streams can be relayed."""
 _VERSION = "2023-06-01"
 """Of the Messages API."""
 _PROBE_S = 60.0
@@ -88,7 +86,7 @@ class HttpBackend:
         self._turn = 0
 
     async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
-        relayed = call.relayed and self._dialect.name in _STREAMS
+        relayed = call.relayed
         body = self._body(request, relayed)
         first = self._next_url(call.rollout_id)
         for number in range(self._retries + 1):
