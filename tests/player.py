@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.scripted import Answer, Request
 
@@ -39,6 +40,7 @@ class Call(Struct, frozen=True):
 
     tools: tuple[str, ...]
     arguments: Mapping[str, Any] | str = {}
+    """A pattern, alone or in a list, stands for what its group last matched in the conversation."""
     code: str = ""
     """What to say instead to a tool that takes code."""
 
@@ -72,6 +74,7 @@ class Conversation(Struct, frozen=True):
     turns: int
     """The model's own earlier turns that called a tool."""
     body: Mapping[str, Any]
+    size: int = 0
 
     @property
     def done(self) -> int:
@@ -90,9 +93,11 @@ class Player:
     compaction) gets a line of text that says how far the work is.
     """
 
-    def __init__(self, plans: Mapping[str, Sequence[Turn]] | Sequence[Turn], usage: Callable[[int], int] | None = None):
+    def __init__(
+        self, plans: Mapping[str, Sequence[Turn]] | Sequence[Turn], usage: Callable[[Conversation], int] | None = None
+    ):
         self._plans = plans if isinstance(plans, Mapping) else {"": plans}
-        self._usage = usage or (lambda size: size // 4)
+        self._usage = usage or (lambda seen: seen.size // 4)
         self.turns: list[tuple[Conversation, Turn]] = []
         """What came and what was done about it."""
 
@@ -105,7 +110,7 @@ class Player:
         turn = self._turn(seen)
         self.turns.append((seen, turn))
         number = len(self.turns)
-        prompt = self._usage(len(request.body))
+        prompt = self._usage(seen)
         return Answer(_WRITERS[seen.dialect](turn, seen, number, prompt))
 
     def _turn(self, seen: Conversation) -> Turn:
@@ -122,10 +127,8 @@ class Player:
 
 
 def read(request: Request) -> Conversation:
-    body = request.json()
-    if request.path.endswith("/chat/completions"):
-        return _read_chat(body)
-    return _read_responses(body) if request.path.endswith("/responses") else _read_messages(body)
+    reader = next(reader for path, reader in _READERS.items() if request.path.endswith(path))
+    return replace(reader(request.json()), size=len(request.body))
 
 
 def _texts(content: Any) -> list[str]:
@@ -180,15 +183,28 @@ def _read_messages(body: Any) -> Conversation:
     return Conversation("messages", tools, said, turns, body)
 
 
+_READERS = {"/chat/completions": _read_chat, "/responses": _read_responses, "/messages": _read_messages}
+
+
 # ---- calling
 
 
-def _called(call: Call, tools: Sequence[Tool]) -> tuple[Tool, dict[str, Any] | str]:
+def _called(call: Call, seen: Conversation) -> tuple[Tool, dict[str, Any] | str]:
     for name in call.tools:
-        for tool in tools:
+        for tool in seen.tools:
             if tool.short == name:
-                return tool, _arguments(call, tool)
-    raise AssertionError(f"none of {call.tools} is among {[tool.name for tool in tools]}")
+                return tool, _matched(_arguments(call, tool), seen.said)
+    raise AssertionError(f"none of {call.tools} is among {[tool.name for tool in seen.tools]}")
+
+
+def _matched(value: Any, said: Sequence[str]) -> Any:
+    if isinstance(value, re.Pattern):
+        found = [match for text in said for match in value.findall(text)]
+        assert found, f"nothing in the conversation matches {value.pattern}"
+        return found[-1]
+    if isinstance(value, dict):
+        return {name: _matched(one, said) for name, one in value.items()}
+    return [_matched(one, said) for one in value] if isinstance(value, list) else value
 
 
 def _arguments(call: Call, tool: Tool) -> dict[str, Any] | str:
@@ -227,7 +243,7 @@ def _write_chat(turn: Turn, seen: Conversation, number: int, prompt: int) -> dic
     if turn.reasoning:
         message["reasoning_content"] = "\n".join(turn.reasoning)
     if turn.calls:
-        calls = [_called(call, seen.tools) for call in turn.calls]
+        calls = [_called(call, seen) for call in turn.calls]
         message["tool_calls"] = [
             {"id": f"call_{number}_{place}", "type": "function",
              "function": {"name": tool.name, "arguments": _json(arguments)}}
@@ -257,7 +273,7 @@ def _write_responses(turn: Turn, seen: Conversation, number: int, prompt: int) -
             {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": done, "content": [part]}
         )
     for place, call in enumerate(turn.calls):
-        tool, arguments = _called(call, seen.tools)
+        tool, arguments = _called(call, seen)
         item: dict[str, Any] = {"id": f"fc_{number}_{place}", "call_id": f"call_{number}_{place}", "name": tool.name}
         if tool.namespace is not None:
             item["namespace"] = tool.namespace
@@ -300,7 +316,7 @@ def _write_messages(turn: Turn, seen: Conversation, number: int, prompt: int) ->
     if turn.text:
         content.append({"type": "text", "text": turn.text})
     for place, call in enumerate(turn.calls):
-        tool, arguments = _called(call, seen.tools)
+        tool, arguments = _called(call, seen)
         content.append({"type": "tool_use", "id": f"toolu_{number}_{place}", "name": tool.name, "input": arguments})
     return {
         "id": f"msg_{number}",
