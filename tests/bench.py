@@ -54,9 +54,8 @@ async def bench(
     async with scripted(answers) as backend:
         config = VLLMModelConfig(
             name="policy_model",
-            base_url=backend.url,
             model="scripted-model",
-            **{"return_token_ids": False, "retries": 0} | settings,
+            **{"base_url": backend.url, "return_token_ids": False, "retries": 0} | settings,
         )
         context = ServerContext(
             name="policy_model",

@@ -20,7 +20,7 @@ from .compose import MISSING, Composed, Instance, KeyPath
 from .faults import Problem, did_you_mean
 from .secrets import secret_name
 from .servers import EntrypointError, config_class
-from .types import KINDS, CaptureConfig, JobConfig
+from .types import KINDS, CaptureConfig, JobConfig, is_loopback
 
 __all__ = ["Problem", "find_problems"]
 
@@ -158,8 +158,7 @@ class _Search:
         """A model server that other machines can reach needs keys, or the word that it needs none."""
         settings = instance.settings
         host = settings.get("host") or "127.0.0.1"
-        open_to_others = not (host in ("localhost", "::1") or str(host).startswith("127."))
-        if instance.kind == "responses_api_models" and open_to_others and isinstance(host, str):
+        if instance.kind == "responses_api_models" and isinstance(host, str) and not is_loopback(host):
             if settings.get("api_keys") or settings.get("allow_unauthenticated") is True:
                 return
             reach = f"{host} can be reached from other machines"

@@ -83,6 +83,11 @@ class Domain(StrEnum):
     OTHER = "other"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 class BaseServerConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 

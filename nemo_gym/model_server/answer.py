@@ -34,6 +34,7 @@ from ..web import logs
 from .callids import restored
 from .delivery import ClientGone, Delivery
 from .reuse import Sample
+from .uncalled import without_calls
 
 if TYPE_CHECKING:
     from .app import ModelApp
@@ -186,6 +187,8 @@ class Answer:
 
     def _bound(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
         """The reply under the names that the client declared and the ids that the stream began with."""
+        if request.tool_choice == "none":
+            reply = without_calls(reply)
         if request.tools and any(type(part) is ToolCall for choice in reply.choices for part in choice.parts):
             toolbox = Toolbox(request.tools)
             reply = replace(reply, choices=tuple(_bind(choice, toolbox) for choice in reply.choices))

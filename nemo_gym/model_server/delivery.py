@@ -244,5 +244,5 @@ def wire_status(dialect: str, error: ModelError) -> int:
 
     But for an id that names no response (R11), which no agent sends unawares.
     """
-    permanent = 400 <= error.status < 500 and error.status not in (408, 413, 429) and error.code != NOT_FOUND
+    permanent = 400 <= error.status < 500 and error.status not in (408, 429) and error.code != NOT_FOUND
     return 400 if permanent and dialect != "chat" else error.status

@@ -6,12 +6,12 @@ in NeMo Gym. Dialects, streams, errors, capture and status are the same for all 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from ..backends.backend import Backend, Capabilities
-from ..config.types import BaseRunServerInstanceConfig
+from ..config.types import BaseRunServerInstanceConfig, is_loopback
 from ..exchange.call import Call
 from ..exchange.errors import ModelError
 from ..exchange.reply import ModelReply
@@ -56,9 +56,19 @@ class BaseResponsesAPIModelConfig(BaseRunServerInstanceConfig):
     retries: int = Field(default=4, ge=0)
     sampling_overrides: dict[str, Any] = Field(default_factory=dict)
     """Wins over what the client asked for, so that rollouts are on-policy."""
-    api_keys: list[str] = Field(default_factory=list)
+    api_keys: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    """An empty one, of a variable that is not set, would let everyone in."""
     allow_unauthenticated: bool = False
     """Serve addresses beyond loopback without a key."""
+
+    @model_validator(mode="after")
+    def _has_a_key_beyond_loopback(self) -> BaseResponsesAPIModelConfig:
+        if not is_loopback(self.host) and not self.api_keys and not self.allow_unauthenticated:
+            raise ValueError(
+                f"host: {self.host} can be reached from other machines: expected api_keys beside it,"
+                " or allow_unauthenticated: true"
+            )
+        return self
 
     @property
     def served_name(self) -> str:

@@ -142,7 +142,7 @@ FAILURES = [
     (401, "authentication_error", 401, 400),
     (403, "permission_error", 403, 400),
     (404, "not_found_error", 404, 400),
-    (413, "request_too_large", 413, 413),
+    (413, "request_too_large", 413, 400),
     (422, "invalid_request_error", 422, 400),
     (429, "rate_limit_error", 429, 429),
     (500, "api_error", 500, 500),
