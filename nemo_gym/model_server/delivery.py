@@ -190,6 +190,8 @@ class Delivery:
             size += len(frame)
             if size > _FRAME_BYTES:
                 await self._chunk(b"".join(frames))
+                if self._gone or (self._transport is not None and self._transport.is_closing()):
+                    return False  # at once: the repeat may be on its way (A16)
                 frames, size = [], 0
         frames.append(writer.close(reply))
         return await self._last(b"".join(frames))
