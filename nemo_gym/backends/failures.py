@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
-from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 
 from ..exchange.errors import ModelError
 
@@ -37,28 +34,6 @@ def is_overflow(status: int, code: str | None, message: str) -> bool:
     if _TOO_MANY_ASKED.search(message):
         return False
     return bool(_OVERFLOW.search(message)) and len(re.findall(r"\d{2,}", message)) >= 2
-
-
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Seconds that the backend asked to wait, from `retry-after-ms` or `Retry-After` (seconds or a date)."""
-    milliseconds = headers.get("retry-after-ms")
-    if milliseconds is not None:
-        try:
-            return max(0.0, float(milliseconds) / 1000)
-        except ValueError:
-            pass
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        at = parsedate_to_datetime(value).timestamp()
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, at - (time.time() if now is None else now))
 
 
 def pause(attempt: int, error: ModelError) -> float:

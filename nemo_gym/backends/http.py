@@ -25,7 +25,7 @@ from ..exchange.request import ModelRequest
 from ..web.client import session
 from . import counting
 from .backend import Capabilities
-from .failures import REPEATABLE, is_overflow, pause, retry_after
+from .failures import REPEATABLE, is_overflow, pause
 
 _PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _VERSION = "2023-06-01"
@@ -196,7 +196,6 @@ class HttpBackend:
         error: ModelError = self._dialect.read_error(status if status >= 400 else 502, headers, data)
         if self._secret:
             error.message = error.message.replace(self._secret, "[redacted]")
-        error.retry_after = error.retry_after if error.retry_after is not None else retry_after(headers)
         if is_overflow(status, error.code, error.message):
             error.code = "context_length_exceeded"
         return error

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from ..exchange.errors import ErrorKind, ModelError
@@ -57,7 +60,7 @@ def read_error(dialect: str, status: int, headers: Mapping[str, str], body: byte
         message[:_MESSAGE_LIMIT],
         code=code if isinstance(code, str) else None,
         param=param if isinstance(param, str) else None,
-        retry_after=_retry_after(headers),
+        retry_after=retry_after(headers),
         origin=Origin(dialect, said) if said else None,
     )
 
@@ -70,15 +73,20 @@ def _object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds; the form with a date would need a clock and no model server sends it."""
+def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """Seconds that the backend asked to wait, from `retry-after-ms` or `Retry-After` (seconds or a date)."""
     lowered = {name.lower(): value for name, value in headers.items()}
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
-            return max(0.0, float(lowered[name]) * unit)
+            seconds = float(lowered[name]) * unit
         except (KeyError, ValueError):
             continue
-    return None
+        return max(0.0, seconds) if math.isfinite(seconds) else None
+    try:
+        at = parsedate_to_datetime(lowered["retry-after"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return max(0.0, at - (time.time() if now is None else now))
 
 
 def error_type(error: ModelError) -> str:

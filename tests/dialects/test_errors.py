@@ -2,7 +2,7 @@
 
 import pytest
 
-from nemo_gym.dialects import chat, responses
+from nemo_gym.dialects import chat, failures, responses
 from nemo_gym.exchange.errors import ModelError
 
 OPENAI = b'{"error": {"message": "slow down", "type": "requests", "param": null, "code": "rate_limit_exceeded"}}'
@@ -49,3 +49,22 @@ def test_our_own_errors():
             "status": 404,
         }
     }
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": "0.5", "Retry-After-Ms": "1500"}, 1.5),
+        ({"retry-after": "-3"}, 0.0),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:10 GMT"}, 10.0),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:27:00 GMT"}, 0.0),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "1e999"}, None),
+        ({"retry-after-ms": "x", "retry-after": "2"}, 2.0),
+    ],
+)
+def test_when_to_come_back(headers: dict[str, str], seconds: float | None) -> None:  # A5
+    assert failures.retry_after(headers, now=1445412480.0) == seconds
