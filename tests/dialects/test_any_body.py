@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_gym.dialects import chat, codec, responses
+from nemo_gym.dialects import chat, codec, messages, responses
 from nemo_gym.exchange.errors import InvalidRequest, ModelError
 
 KEYS = [
@@ -51,6 +51,17 @@ KEYS = [
     "index",
     "finish_reason",
     "delta",
+    "source",
+    "media_type",
+    "tool_use_id",
+    "is_error",
+    "thinking",
+    "signature",
+    "tool_name",
+    "tool",
+    "definition",
+    "content_block",
+    "partial_json",
 ]
 VALUES = [
     "text",
@@ -85,6 +96,26 @@ VALUES = [
     "length",
     "agent_message",
     "encrypted_content",
+    "image",
+    "document",
+    "base64",
+    "content",
+    "tool_use",
+    "tool_result",
+    "tool_reference",
+    "tool_addition",
+    "thinking",
+    "redacted_thinking",
+    "search_result",
+    "bash_20250124",
+    "any",
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+    "end_turn",
 ]
 
 leaf = (
@@ -153,6 +184,40 @@ responses_body = fields(
     reasoning=fields(effort=st.just("low")),
     stream=st.booleans(),
 )
+block = fields(
+    type=st.sampled_from(VALUES),
+    text=st.just("x"),
+    source=fields(type=st.sampled_from(VALUES), media_type=st.just("image/png"), data=st.just("AA=="), content=content),
+    id=st.just("i"),
+    name=st.just("f"),
+    input=st.just({}),
+    tool_use_id=st.just("i"),
+    tool_name=st.just("f"),
+    thinking=st.just("x"),
+    data=st.just("x"),
+    content=content,
+    tool=fields(type=st.just("tool_definition"), name=st.just("f"), definition=tool),
+)
+blocks = st.just("x") | st.lists(block, max_size=3)
+messages_body = st.fixed_dictionaries(
+    {"max_tokens": st.just(9) | anything},
+    optional={
+        "messages": st.lists(
+            fields(role=st.sampled_from(["user", "assistant", "system"]), content=blocks), min_size=1, max_size=3
+        ),
+        "system": blocks,
+        "tools": st.lists(
+            fields(
+                type=st.sampled_from(VALUES), name=st.just("f"), input_schema=st.just({}), defer_loading=st.just(True)
+            ),
+            max_size=2,
+        ),
+        "tool_choice": fields(type=st.sampled_from(["auto", "any", "tool", "none"]), name=st.just("f")),
+        "thinking": fields(type=st.sampled_from(["enabled", "disabled"])),
+        "output_config": fields(format=fields(type=st.just("json_schema"), schema=st.just({}))),
+        "stop_sequences": st.lists(st.just("x"), max_size=2),
+    },
+)
 
 
 def outcome(call, *arguments):
@@ -170,7 +235,7 @@ def check(dialect, body):
         assert request.errors
         codec.encode(dialect.write_error(request))
         return
-    for other in (chat, responses):
+    for other in (chat, responses, messages):
         json.loads(codec.encode(other.write_request(request)))
 
 
@@ -186,15 +251,25 @@ def test_any_responses_body(body):
     check(responses, body)
 
 
-@pytest.mark.parametrize("dialect", [chat, responses])
+@settings(max_examples=120, deadline=None)
+@given(messages_body | anything)
+def test_any_messages_body(body):
+    check(messages, body)
+
+
+@pytest.mark.parametrize("dialect", [chat, responses, messages])
 @settings(max_examples=60, deadline=None)
-@given(body=st.dictionaries(st.sampled_from(["id", "choices", "output", "usage", "status", "error"]), anything))
+@given(
+    body=st.dictionaries(
+        st.sampled_from(["id", "choices", "output", "content", "usage", "status", "stop_reason", "error"]), anything
+    )
+)
 def test_any_reply(dialect, body):
     reply = outcome(dialect.read_reply, body)
     assert not isinstance(reply, ModelError) or reply.status in (429, 502)
 
 
-@pytest.mark.parametrize("dialect", [chat, responses])
+@pytest.mark.parametrize("dialect", [chat, responses, messages])
 @settings(max_examples=60, deadline=None)
 @given(events=st.lists(anything, max_size=4))
 def test_any_stream(dialect, events):
@@ -208,5 +283,5 @@ def test_any_stream(dialect, events):
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=50), st.integers(100, 599))
 def test_any_error(body, status):
-    for dialect in (chat, responses):
+    for dialect in (chat, responses, messages):
         codec.encode(dialect.write_error(dialect.read_error(status, {"retry-after": "soon"}, body)))
