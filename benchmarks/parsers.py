@@ -74,7 +74,7 @@ def speeds(size: int, vllm: Any) -> None:
         text = one * max(1, size // len(one))
         whole, incremental = measure(parser.parse, text), measure(feed, parser, by(text, STEP))
         line = f"{writer:22} {len(text) / whole / 1e6:7.1f} MB/s {len(text) / incremental / 1e6:8.2f} MB/s"
-        if vllm is not None and writer != "harmony":
+        if vllm is not None:
             line += "   " + beside(vllm, writer, parser, one)
         print(line, flush=True)
 
@@ -82,7 +82,7 @@ def speeds(size: int, vllm: Any) -> None:
 def beside(vllm: Any, writer: str, parser: Parser, reply: str) -> str:
     """One reply of usual length: some of vLLM's parsers are not linear, so a long text would flatter ours."""
     name = "mistral_before_v11" if writer == "mistral (before v11)" else parser_name(writer)
-    pieces = by(reply, STEP)
+    pieces = vllm.harmony_pieces(reply) if name == "harmony" else by(reply, STEP)
     theirs = vllm.measured(name, reply, pieces, measure)
     ours = measure(parser.parse, reply, runs=20), measure(feed, parser, pieces, runs=20)
     return f"{theirs[0] / ours[0]:6.1f} {theirs[1] / ours[1]:6.1f}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import regex
 from msgspec import Struct
@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..exchange.parts import ToolCall
 from ..exchange.tools import Toolbox
 from .arguments import json_arguments, named
-from .scanner import GAP, Reading, Source, pattern
+from .scanner import GAP, Pattern, Reading, Source, pattern
 
 NAME = r"[^\s<>{}()\[\]|\"'`,;=\udc00-\udfff]{1,256}"
 """What may be the name of a tool: prose after a marker is none."""
@@ -57,13 +57,20 @@ class Format:
         stray = self.stray if self.spelling.keys() & {*self.opening} else ()
         self.openers = {self.spell(opener): opener for opener in self.opening if opener not in stray}
         self.closer = None if self.text_ends is None else self.spell(self.text_ends)
+        self._patterns: dict[str, Pattern] = {}
+        fixed = "|".join(f"«{marker}»" for marker in self.openers.values() if marker not in self.bare)
+        self.before_call = self.pattern(f"{GAP}(?:{fixed})") if fixed else None
+        """What a call begins with, and the white space before it."""
 
     def spell(self, marker: str) -> str:
         return self.spelling.get(marker, marker)
 
-    def pattern(self, text: str) -> Any:
+    def pattern(self, text: str) -> Pattern:
         """A pattern of `regex` in which `«marker»` stands for a marker."""
-        return pattern(spelled(text, tuple(self.spelling.items())))
+        known = self._patterns.get(text)
+        if known is None:
+            known = self._patterns[text] = pattern(spelled(text, tuple(self.spelling.items())))
+        return known
 
     def read(self, source: Source, opener: str, sink: Sink) -> Reading[bool]:
         """Reads what begins at `source.start` with `opener`; `source.at` is behind it.
@@ -116,12 +123,15 @@ class JsonFormat(Format):
         if head is None:
             return False
         begin, groups = head
-        empty = (yield from source.match(self.pattern(_EMPTY + grammar.tail), begin)) if grammar.tail else None
+        empty = None
+        if grammar.tail and not source.text.startswith("{", begin):
+            empty = yield from source.match(self.pattern(_EMPTY + grammar.tail), begin)
         if empty is not None:
             end, call = empty[0], self.call(groups, "{}")
         else:
             end, call = yield from self._json(source, grammar, begin, groups)
         if call is None:
+            source.at = max(source.at, end)  # what is in a whole value that is no call is none either
             return False
         sink.call(call)
         source.take(end)

@@ -10,26 +10,25 @@ A call ends with `<|call|>`, or with the output: engines leave the token that st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..exchange.parts import Reasoning, Text
 from ..exchange.tools import Toolbox
 from .arguments import json_arguments, named
 from .format import spelled
-from .parser import BaseParser, ParserStream
-from .scanner import GAP, Reading, markers, pattern
-from .source_stream import SourceStream
+from .scanner import GAP, Pattern, Reading, markers, pattern
+from .source_stream import SourceParser, SourceStream
 
 SPECIALS = (
     "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>"
 )  # fmt: skip
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
 _NOBODY = frozenset({"assistant", "user", "all"})
-_TO = r"[ ]{0,4}to=(?P<to>[^\s<\udc00-\udfff]{1,256})"
+_TO = r"[ ]{0,4}to=(?P<%s>[^\s<\udc00-\udfff]{1,256})"
 _TYPE = r"[ ]{0,4}(?:«<|constrain|>»)?[ ]{0,4}(?P<type>[A-Za-z0-9_./+-]{1,64})?[ ]{0,4}"
-_CHANNEL = r"«<|channel|>»(?P<channel>\w{1,32})"
+_CHANNEL = r"«<|channel|>»(?P<%s>\w{1,32})"
+_FIRST = f"{_TO % 'to'}(?:{_CHANNEL % 'channel'})?|{_CHANNEL % 'first_channel'}(?:{_TO % 'last_to'})?"
 _END = GAP + "(?:" + "|".join(f"«{end}»" for end in _ENDS) + "|(?=«<|start|>»))"
-_HEADER = rf"(?:«<|start|>»assistant)?(?:(?:{_TO}(?:{_CHANNEL})?|{_CHANNEL}(?:{_TO})?){_TYPE})?«<|message|>»"
+_HEADER = rf"(?:«<|start|>»assistant)?(?:(?:{_FIRST}){_TYPE})?«<|message|>»"
 
 
 class HarmonyStream(SourceStream):
@@ -50,7 +49,7 @@ class HarmonyStream(SourceStream):
         self._ends = markers(start, *(spelling.get(end, end) for end in _ENDS))
         self._begin(self._read())
 
-    def _pattern(self, text: str) -> Any:
+    def _pattern(self, text: str) -> Pattern:
         return pattern(spelled(text, self._spelling))
 
     def _read(self) -> Reading[None]:
@@ -68,7 +67,7 @@ class HarmonyStream(SourceStream):
             marker = yield from source.until(self._starts, self._say)
 
     def _message(self, header: Mapping[str, str | None]) -> Reading[None]:
-        to = header["to"]
+        to = header["to"] or header["last_to"]
         if to is not None and to not in _NOBODY:
             if self._tools is None:
                 yield from self._verbatim()
@@ -76,7 +75,7 @@ class HarmonyStream(SourceStream):
                 called = yield from self._call(self._tools, to, header["type"])
                 if not called:
                     self._say(self._source.at)
-        elif header["channel"] != "analysis":
+        elif "analysis" not in (header["channel"], header["first_channel"]):
             yield from self._content()
         elif not self._reasoning:
             yield from self._verbatim()
@@ -143,7 +142,7 @@ class HarmonyStream(SourceStream):
             self._parts.append(Reasoning(text) if self._thinks else Text(text))
 
 
-class HarmonyParser(BaseParser):
+class HarmonyParser(SourceParser):
     """Reasoning and calls in one: the format knows which is which."""
 
     def __init__(self, tools: Toolbox | None, reasoning: bool) -> None:
@@ -154,5 +153,5 @@ class HarmonyParser(BaseParser):
     def spelled(self, spelling: Mapping[str, str]) -> HarmonyStream:
         return HarmonyStream(self._tools, self._reasoning, spelling)
 
-    def stream(self) -> ParserStream:
+    def stream(self) -> HarmonyStream:
         return self.spelled({})

@@ -5,8 +5,9 @@ Each character is looked at a bounded number of times (P8); a string that is all
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Literal
+from typing import Any, Literal
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _GAP = r"[ \t\n\r]*+"
@@ -27,6 +28,23 @@ _CLOSERS = {"{": "}", "[": "]"}
 _HEX = "0123456789abcdefABCDEF"
 
 
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_READ = json.JSONDecoder(parse_int=float, parse_constant=_constant).raw_decode
+
+
+def json_end(text: str, at: int) -> int | None:
+    """The end of an object or array that is all there; None when it is not, or is no JSON, or is nested very deep."""
+    if text[at : at + 1] not in ("{", "["):
+        return None
+    try:
+        return _READ(text, at)[1]
+    except (ValueError, RecursionError):
+        return None
+
+
 class JsonScanner:
     """One strict JSON object or array, fed in pieces.
 
@@ -36,6 +54,8 @@ class JsonScanner:
     def __init__(self) -> None:
         self.state: Literal["open", "done", "failed"] = "open"
         self._stack: list[str] = []
+        self.opened: list[int] = []
+        """Where the brackets stand that are open."""
         self._expects: Literal["start", "value", "first", "key", "colon", "next"] = "start"
         self._in: Literal["", "string", "key", "escape", "word"] = ""
         self._escape_of: Literal["string", "key"] = "string"
@@ -116,6 +136,7 @@ class JsonScanner:
             self._in = "key"
         elif expects in ("first", "next") and char == _CLOSERS[self._stack[-1]]:
             self._stack.pop()
+            self.opened.pop()
             self._expects = "next"
             if not self._stack:
                 self.state = "done"
@@ -136,6 +157,7 @@ class JsonScanner:
             return whole.end()
         if char in _CLOSERS:
             self._stack.append(char)
+            self.opened.append(at)
             self._expects = "first"
         elif not self._stack:
             return self._fail(at)

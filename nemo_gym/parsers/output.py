@@ -12,15 +12,16 @@ from .arguments import toolbox
 from .catalog import REASONING, TOOL_CALLS, lookup
 from .format import Format
 from .harmony import HarmonyParser
-from .parser import BaseParser, Parser, ParserStream
+from .parser import Parser
 from .reasoning import Block
+from .source_stream import SourceParser
 from .stream import OutputStream
 from .tokens import TokenParser, Vocabulary
 
 HARMONY = "harmony"
 
 
-class OutputParser(BaseParser):
+class OutputParser(SourceParser):
     """A format of calls and a format of reasoning, each or none."""
 
     def __init__(self, format: type[Format] | None, tools: Toolbox, block: Block | None, inside: bool) -> None:
@@ -28,10 +29,10 @@ class OutputParser(BaseParser):
         self.specials = (*(format.specials if format else ()), *((block.open, block.close) if block else ()))
         self._plain = None if format is None else format(tools)
 
-    def stream(self) -> ParserStream:
+    def stream(self) -> OutputStream:
         return OutputStream(self._plain, self._block, self._inside)
 
-    def spelled(self, spelling: Mapping[str, str]) -> ParserStream:
+    def spelled(self, spelling: Mapping[str, str]) -> OutputStream:
         """A stream that looks for markers under another spelling."""
         block = self._block
         if block is not None:

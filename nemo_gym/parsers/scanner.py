@@ -2,7 +2,8 @@
 
 A `Source` is the text that was fed and is not yet taken. What reads it is written as generators: each waits
 (`yield`) where the text ends too early to tell, and goes on where it stood when more has come. So a whole text and a
-text in pieces are read by the same lines, and no character is looked at again for every piece (P8).
+text in pieces are read by the same lines, and no character is looked at again for every piece (P8). A whole text is
+`final` from the start: nothing is waited for, so patterns need not tell what is cut from what is not there.
 
 Positions are indices into `Source.text`. They hold across a wait only while `Source.held` is set. No generator keeps
 a reference to the text across a wait: a string that only the source refers to grows in place, any other is copied.
@@ -16,8 +17,9 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import regex
+from msgspec import Struct
 
-from .json_scanner import JsonScanner
+from .json_scanner import JsonScanner, json_end
 
 _Result = TypeVar("_Result")
 Reading = Generator[None, None, _Result]
@@ -56,10 +58,17 @@ def markers(*each: str) -> Markers:
     return Markers(each)
 
 
+class Pattern(Struct, frozen=True):
+    """What may stand at a position: `cut` tells too whether it may still come, `whole` is quicker."""
+
+    whole: Any
+    cut: Any
+
+
 class Source:
     """Text that grows at its end and is taken from its front; neither costs a copy of the whole."""
 
-    __slots__ = ("at", "final", "held", "keeps_tail", "start", "tail", "text")
+    __slots__ = ("_gone", "_unclosed", "at", "ended", "final", "held", "keeps_tail", "start", "tail", "text")
 
     def __init__(self) -> None:
         self.text = ""
@@ -69,16 +78,23 @@ class Source:
         """How far a reader of calls has come."""
         self.final = False
         """No more text will come."""
+        self.ended = False
+        """More was wanted, and none came."""
         self.held = False
         """Positions are in use."""
         self.tail = "\n"
         """The last characters that were taken; kept where a format asks what its calls stand behind."""
         self.keeps_tail = False
+        self._gone = 0
+        """How much was dropped from the front of the text."""
+        self._unclosed: set[int] = set()
+        """Where brackets of JSON open that are known never to close, counted from the output's beginning."""
 
     def add(self, piece: str) -> None:
         text = self.text
         if self.start and not self.held:
             text = text[self.start :]
+            self._gone += self.start
             self.start = 0
         self.text = ""
         text += piece
@@ -103,6 +119,7 @@ class Source:
             if match is not None and match.group() in wanted.whole:
                 return match.start(), match.group()
             if self.final:
+                self.ended = True
                 return None
             at = len(self.text) if match is None else match.start()
             match = None
@@ -127,31 +144,43 @@ class Source:
                 return None
             yield
 
-    def match(self, pattern: Any, at: int) -> Reading[tuple[int, dict[str, str | None]] | None]:
-        """The end and the groups of a `regex` pattern that stands at `at`; None when it does not."""
-        while True:
-            match = pattern.match(self.text, at, partial=True)
+    def match(self, pattern: Pattern, at: int) -> Reading[tuple[int, dict[str, str | None]] | None]:
+        """The end and the groups of a pattern that stands at `at`; None when it does not."""
+        while not self.final:
+            match = pattern.cut.match(self.text, at, partial=True)
             if match is None:
                 return None
             if not match.partial:
                 return match.end(), match.groupdict()
-            if self.final:
-                return None
             match = None
             yield
+        match = pattern.whole.match(self.text, at)
+        if match is not None:
+            return match.end(), match.groupdict()
+        if pattern.cut.match(self.text, at, partial=True) is not None:
+            self.ended = True
+        return None
 
     def json(self, at: int) -> Reading[int | None]:
         """The end of the JSON object or array that begins at `at`; None when none does, or it never ends."""
+        if self._gone + at in self._unclosed:
+            return None
+        end = json_end(self.text, at)
+        if end is not None:
+            return end
         scanner = JsonScanner()
         while True:
             at = scanner.feed(self.text, at)
             if scanner.state == "done":
                 return at
             if scanner.state == "failed" or self.final:
-                return None
+                break
             yield
+        self.ended = self.ended or scanner.state == "open"
+        self._unclosed.update(self._gone + position for position in scanner.opened)
+        return None
 
 
-@lru_cache(maxsize=256)
-def pattern(text: str) -> Any:
-    return regex.compile(text)
+@lru_cache(maxsize=512)
+def pattern(text: str) -> Pattern:
+    return Pattern(re.compile(text), regex.compile(text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 from ..exchange.parts import Part
+from .parser import BaseParser, Parsed
 from .scanner import Reading, Source
 
 
@@ -26,6 +27,13 @@ class SourceStream:
         next(self._reading)
         return self._given()
 
+    def whole(self, text: str) -> list[Part]:
+        """All that is fed, in one step, and the end."""
+        self._source.final = True
+        self._source.add(text)
+        next(self._reading, None)
+        return self._given()
+
     def finish(self) -> list[Part]:
         self._source.final = True
         next(self._reading, None)
@@ -34,3 +42,13 @@ class SourceStream:
     def _given(self) -> list[Part]:
         parts, self._parts = self._parts, []
         return parts
+
+
+class SourceParser(BaseParser):
+    """A parser whose stream is one."""
+
+    def parse(self, text: str, ids: array | None = None) -> Parsed:
+        return Parsed.fold(self.stream().whole(text))
+
+    def stream(self) -> SourceStream:
+        raise NotImplementedError

@@ -7,12 +7,10 @@ feeding it in one piece, so both views are one (P1).
 
 from __future__ import annotations
 
-import re
-
 from ..exchange.parts import Reasoning, Text, ToolCall
 from .format import Format
 from .reasoning import Block
-from .scanner import GAP, SPACE, Markers, Reading, markers, pattern
+from .scanner import SPACE, Markers, Reading, markers
 from .source_stream import SourceStream
 
 
@@ -38,8 +36,7 @@ class OutputStream(SourceStream):
         self._called = False
         self._broken = False
         """What is said is malformed markup."""
-        fixed = [re.escape(marker) for marker, opener in self._openers.items() if format and opener not in format.bare]
-        self._before_call = pattern(f"{GAP}(?:{'|'.join(fixed)})") if fixed else None
+        self._before_call = None if format is None else format.before_call
         self._begin(self._read(self._markers()))
 
     def _markers(self) -> Markers:
@@ -70,7 +67,7 @@ class OutputStream(SourceStream):
         source.held = False
         if read:
             return
-        if source.final:
+        if source.ended:
             self.text(source.at)  # a call was begun, and never ended
         else:
             self._broken = True

@@ -159,7 +159,7 @@ class TagFormat(Format):
                 sink.text(opener)
                 source.at = end
                 self._give(source, self._calls(inner), sink)
-                after = self.pattern(inner.tags.after).match(source.text, end) if inner.tags.after else None
+                after = self.pattern(inner.tags.after).whole.match(source.text, end) if inner.tags.after else None
                 if after is not None and after.groupdict().get("next") is None:
                     source.take(after.end())
         sink.text(len(source.text))

@@ -47,8 +47,8 @@ UNITS = {
     "kimi_k2": ["<|tool_calls_section_begin|>", "<|tool_call_begin|>f<|tool_call_argument_begin|>{"],
     "mistral": ["[TOOL_CALLS]", '[TOOL_CALLS] [{"a":', "["],
     "minimax_m2": ['<invoke name="f"><parameter name="a">', "<minimax:tool_call>"],
-    "llama3_json": ['\n{"name": "f", "parameters": {', "{", ";", '{"name":'],
-    "pythonic": ["\n[f(a=", "[", "'", "\n[f(a='", "\\"],
+    "llama3_json": ['\n{"name": "f", "parameters": {', "{", ";", '{"name":', '{"name":\n', '{"name": [\n'],
+    "pythonic": ["\n[f(a=", "[", "'", "\n[f(a='", "\\", "[f(a=[\n", "[f(a='''\n"],
 }
 PREFIXES = {
     "hermes": '<tool_call>{"name": "f", "arguments": {"a": "',

@@ -105,6 +105,9 @@ CASES = {
         ('{"name": "Bob"}', None),
         ('{"name": "Bob Smith", "parameters": {}}', None),
         ('{"items": [\n{"name": "Bob", "age": 3}]}', None),
+        ('{"name": "Bob", "parameters": {}, "items": [\n{"name": "now", "parameters": {}}]}', None),
+        ('{"name": "now", "parameters": [\n{"name": "now", "parameters": {}}, !', (
+            Text('{"name": "now", "parameters": [\n'), NOW, Text(", !"))),  # P5
         ('{"name": "now", "parame\n{"name": "now", "parameters": {}}', (Text('{"name": "now", "parame\n'), NOW)),  # P5
     ],
     "pythonic": [
@@ -115,6 +118,11 @@ CASES = {
         ("[now(a=true, b=null)]", (ToolCall("now", '{"a": true, "b": null}'),)),
         ("[now(a='two\nlines')]", (ToolCall("now", '{"a": "two\\nlines"}'),)),
         ("[now(class='x', a=-1)]", (ToolCall("now", '{"class": "x", "a": -1}'),)),
+        ("[now(a=1, a=2)]", (ToolCall("now", '{"a": 1}'),)),
+        ("[a.b.now(a=(1, 2))]", (ToolCall("now", '{"a": [1, 2]}'),)),
+        ("[now(a={1})]", None),
+        ("[now(**{'a': 1})]", None),
+        ("[now(a=1), 2]", None),
         ("[now(a=[1, 2)]", None),
         ("[now(a=b)]", None),
         ("[now(1)]", None),

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.parser.harmony_utils import get_encoding
+from vllm.parser.harmony import HarmonyParser
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
+from vllm.tool_parsers.gptoss_tool_parser import GptOssToolParser
 
 from tests.parsers.writers import TOOLS
 
@@ -50,6 +53,27 @@ class Tokenizer:
 REQUEST = ChatCompletionRequest(messages=[{"role": "user", "content": "a"}], model="m", tools=TOOLS)
 
 
+class Harmony(HarmonyParser):
+    """vLLM reads this one from ids, with the package's own reader below its Python."""
+
+    tool_parser_cls = GptOssToolParser
+
+
+def harmony_ids(text: str) -> list[int]:
+    return list(get_encoding().encode(text, allowed_special="all"))
+
+
+def harmony_pieces(text: str) -> list[str]:
+    """The text cut where its tokens end, several tokens together where a character needs them."""
+    pieces, held = [], list[int]()
+    for id in harmony_ids(text):
+        held.append(id)
+        if "\ufffd" not in (piece := get_encoding().decode(held)):
+            pieces.append(piece)
+            held.clear()
+    return pieces
+
+
 def parser(name: str) -> Any:
     markers = [*MARKERS, "[ARGS]"] if name == "mistral" else MARKERS
     kind = ToolParserManager.get_tool_parser("mistral" if name.startswith("mistral") else name)
@@ -57,6 +81,11 @@ def parser(name: str) -> Any:
 
 
 def whole(name: str, text: str) -> tuple[str, list[tuple[str, str]]]:
+    if name == "harmony":
+        _, said, called = Harmony(Tokenizer(), REQUEST.tools).parse(
+            text, REQUEST, model_output_token_ids=harmony_ids(text)
+        )
+        return said or "", [(call.name, call.arguments) for call in called or ()]
     read = parser(name).extract_tool_calls(text, REQUEST)
     return read.content or "", [(call.function.name, call.function.arguments) for call in read.tool_calls]
 
@@ -88,6 +117,8 @@ def incremental(name: str, pieces: Iterable[str]) -> tuple[str, list[tuple[str, 
 
 def measured(name: str, text: str, pieces: list[str], measure: Callable[..., float]) -> tuple[float, float]:
     """Seconds for a whole reply, and for one in pieces; making the parsers and the ids is not counted."""
+    if name == "harmony":
+        return _harmony_measured(text, pieces, measure)
     readers = iter([parser(name) for _ in range(10)])
     encode = Tokenizer(MARKERS).encode
     steps, before, ids = [], "", list[int]()
@@ -102,6 +133,20 @@ def measured(name: str, text: str, pieces: list[str], measure: Callable[..., flo
             reader.extract_tool_calls_streaming(*step, REQUEST)
 
     return measure(lambda: next(readers).extract_tool_calls(text, REQUEST), runs=5), measure(read, runs=5)
+
+
+def _harmony_measured(text: str, pieces: list[str], measure: Callable[..., float]) -> tuple[float, float]:
+    ids, steps = harmony_ids(text), [harmony_ids(piece) for piece in pieces]
+
+    def whole() -> None:
+        Harmony(Tokenizer(), REQUEST.tools).parse(text, REQUEST, model_output_token_ids=ids)
+
+    def read() -> None:
+        reader = Harmony(Tokenizer(), REQUEST.tools)
+        for n, (piece, step) in enumerate(zip(pieces, steps, strict=True)):
+            reader.parse_delta(piece, step, REQUEST, finished=n == len(pieces) - 1)
+
+    return measure(whole, runs=5), measure(read, runs=5)
 
 
 def reasoning(name: str, text: str) -> tuple[str, str]:

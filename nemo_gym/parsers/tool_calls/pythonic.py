@@ -5,11 +5,12 @@ The list is a call only as a whole, with all arguments named and literal; JSON's
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from ...exchange.parts import ToolCall
 from ..arguments import named
 from ..format import Format, Sink
 from ..scanner import GAP, Reading, Source
@@ -37,31 +38,69 @@ class Pythonic(Format):
         if head is None:
             return False
         end = yield from _end(source)
-        calls = None if end is None else self._calls(source.text[source.start + 1 : end - 1])
-        if end is None or calls is None:
+        read = None if end is None else _read(source.text[source.start : end])
+        if end is None or read is None:
             return False
-        for call in calls:
-            sink.call(call)
+        for name, arguments in read:
+            sink.call(named(name, arguments, self.tools))
         source.take(end)
         return True
 
-    def _calls(self, text: str) -> list[ToolCall] | None:
-        calls = []
-        for item in _parts(text):
-            call = _CALL.fullmatch(item)
-            if call is None:
-                return None
-            arguments: dict[str, Any] = {}
-            for argument in _parts(call[2]):
-                found = _ARGUMENT.fullmatch(argument)
-                try:
-                    arguments.setdefault(found[1] if found else "", _value(found[2] if found else ""))
-                    written = literal_json(arguments)
-                except ValueError:
-                    return None
-            written = literal_json(arguments)
-            calls.append(named(call[1], written, self.tools))
-        return calls
+
+_Called = tuple[str, str]
+"""A name, and arguments as JSON."""
+
+
+def _read(text: str) -> list[_Called] | None:
+    """The calls of a list: as Python has it, else piece by piece, since models write what Python refuses."""
+    try:
+        return list(_by_python(text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        pass
+    try:
+        return list(_by_pieces(text[1:-1]))
+    except ValueError:
+        return None
+
+
+def _by_python(text: str) -> Iterator[_Called]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an odd escape in the model's text is no concern of ours
+        tree = ast.parse(text, mode="eval").body
+    for call in tree.elts if isinstance(tree, ast.List) else [tree]:
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError("no call, or a value without a name")
+        arguments: dict[str, Any] = {}
+        for keyword in call.keywords:
+            arguments.setdefault(_written(keyword.arg, text), ast.literal_eval(keyword.value))
+        yield _written(_dotted(call.func), text), literal_json(arguments)
+
+
+def _dotted(name: ast.expr) -> str:
+    if isinstance(name, ast.Attribute):
+        return f"{_dotted(name.value)}.{name.attr}"
+    return name.id if isinstance(name, ast.Name) else ""
+
+
+def _written(name: str | None, text: str) -> str:
+    """The name as the model wrote it: Python spells some of them otherwise."""
+    if not name or name not in text:
+        raise ValueError("no name")
+    return name
+
+
+def _by_pieces(text: str) -> Iterator[_Called]:
+    for item in _parts(text):
+        call = _CALL.fullmatch(item)
+        if call is None:
+            raise ValueError("no call")
+        arguments: dict[str, Any] = {}
+        for argument in _parts(call[2]):
+            found = _ARGUMENT.fullmatch(argument)
+            if found is None:
+                raise ValueError("a value without a name")
+            arguments.setdefault(found[1], _value(found[2]))
+        yield call[1], literal_json(arguments)
 
 
 def _value(text: str) -> Any:
