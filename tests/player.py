@@ -89,13 +89,20 @@ Plan = Callable[[Conversation], Turn]
 class Player:
     """A script: `plans` by a word of the task (the one said last decides), or one sequence of turns for all.
 
-    After its turns a plan has been played, and the last turn is given again. A request without tools (a title, a
-    compaction) gets a line of text that says how far the work is.
+    In `order` the turns are given one a request, whatever the conversation. After its turns a plan has been played, and
+    the last turn is given again. A request without tools (a title, a compaction) gets a line of text that says how far
+    the work is.
     """
 
     def __init__(
-        self, plans: Mapping[str, Sequence[Turn]] | Sequence[Turn], usage: Callable[[Conversation], int] | None = None
-    ):
+        self,
+        plans: Mapping[str, Sequence[Turn]] | Sequence[Turn],
+        usage: Callable[[Conversation], int] | None = None,
+        order: bool = False,
+        delay: float = 0.0,
+    ) -> None:
+        self._order = order
+        self._delay = delay
         self._plans = plans if isinstance(plans, Mapping) else {"": plans}
         self._usage = usage or (lambda seen: seen.size // 4)
         self.turns: list[tuple[Conversation, Turn]] = []
@@ -111,7 +118,7 @@ class Player:
         self.turns.append((seen, turn))
         number = len(self.turns)
         prompt = self._usage(seen)
-        return Answer(_WRITERS[seen.dialect](turn, seen, number, prompt))
+        return Answer(_WRITERS[seen.dialect](turn, seen, number, prompt), delay=self._delay)
 
     def _turn(self, seen: Conversation) -> Turn:
         if not seen.tools:
@@ -120,7 +127,7 @@ class Player:
         if not found:
             return Turn(text="I do not know this task.")
         plan = self._plans[max(found)[1]]
-        return plan[min(seen.done, len(plan) - 1)]
+        return plan[min(len(self.turns) if self._order else seen.done, len(plan) - 1)]
 
 
 # ---- reading

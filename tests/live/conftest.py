@@ -30,12 +30,11 @@ SERVER = """\
       retries: 1
       {more}
 """
-# name -> its settings; `chat_search` drops a search instead of refusing it.
 SERVERS = {
     "chat": {"api": "chat"},
     "responses": {"api": "responses"},
     "messages": {"api": "messages"},
-    "relay": {"api": "chat", "more": "stream: relay"},
+    "early": {"api": "chat", "more": "stream_commit_s: 0.5\n      repeat_grace_s: 60"},
 }
 
 
