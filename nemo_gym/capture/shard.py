@@ -16,7 +16,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from .columns import to_batch
+from .columns import to_message
 from .schema import SCHEMA, VERSION, Row, row_digest
 
 SUFFIX = ".arrows"
@@ -122,7 +122,7 @@ class Shard:
 def serialised(rows: list[Row], chain: bytes) -> pa.Buffer:
     """One batch as its bytes in the file."""
     rows[0]["chain"] = chain
-    return to_batch(rows).serialize()
+    return pa.py_buffer(to_message(rows))
 
 
 def sync_directory(path: Path) -> None:
