@@ -6,7 +6,7 @@ stream cannot differ. Input tokens of this API leave out what was read from a ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -39,15 +39,10 @@ _WRITTEN: dict[Finish, str] = {
     "cancelled": "end_turn",
 }
 _OWN = frozenset({"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage"})
-_COUNTS = frozenset(
-    {
-        "input_tokens",
-        "output_tokens",
-        "cache_read_input_tokens",
-        "cache_creation_input_tokens",
-        "output_tokens_details",
-    }
-)
+_ENVELOPE = {"container": None}
+_ACCOUNT = {"cache_creation": None, "inference_geo": None, "service_tier": None}
+"""What the published API has in every message and in its usage, known or not."""
+_DIRECT = {"type": "direct"}
 _NO_TOOLS = Toolbox(())
 
 
@@ -144,8 +139,8 @@ def write_reply(reply: ModelReply, request: ModelRequest) -> dict[str, Any]:
         "model": reply.model,
         "content": [write_block(part) for part in shown(choice) if says(part)],
         **write_stop(choice),
-        "usage": write_usage(reply.usage, reply.origin) | usage_extras(reply.origin),
-        **extras(reply.origin),
+        "usage": write_account(reply.usage, reply.origin),
+        **envelope(reply.origin),
     }
 
 
@@ -153,16 +148,15 @@ def write_block(part: Part) -> dict[str, Any]:
     """A whole part that says something."""
     own = _own(part)
     if isinstance(part, Text | Refusal):
-        cited = own.get("citations")
-        return {"type": "text", "text": part.text, **({"citations": cited} if cited else {})}
+        return {"type": "text", "text": part.text, "citations": own.get("citations") or None}
     if isinstance(part, Reasoning):
         if is_redacted(part):
             return {"type": "redacted_thinking", "data": part.payload}
         signed = sign(part.text) if part.payload is None else part.payload
         return {"type": "thinking", "thinking": part.text, "signature": signed}
     if isinstance(part, ToolCall):
-        kept = {key: own[key] for key in ("caller", "toolset_name") if own.get(key) is not None}
-        return write_call(part, _NO_TOOLS) | kept
+        kept = {"toolset_name": own["toolset_name"]} if own.get("toolset_name") is not None else {}
+        return {**write_call(part, _NO_TOOLS), "caller": own.get("caller") or _DIRECT, **kept}
     assert isinstance(part, Other)
     return dict(part.body)
 
@@ -198,25 +192,24 @@ def _reason(choice: Choice, own: Any) -> str:
 
 
 def write_usage(usage: Usage, origin: Origin | None) -> dict[str, Any]:
-    """A number for each count, also where it is not known."""
+    """As a stream's end has it: a number for each count, also where it is not known."""
     own = _own_usage(origin)
     cached = usage.cached or 0
     same = bool(own) and read_usage(own) == usage
     created = (own.get("cache_creation_input_tokens") or 0) if same else 0
-    written: dict[str, Any] = {
+    return {
         "input_tokens": max(0, (usage.prompt or 0) - cached - created),
         "cache_creation_input_tokens": created,
         "cache_read_input_tokens": cached,
         "output_tokens": usage.completion or 0,
+        "output_tokens_details": None if usage.reasoning is None else {"thinking_tokens": usage.reasoning},
+        "server_tool_use": own.get("server_tool_use"),
     }
-    if usage.reasoning is not None:
-        written["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
-    return written
 
 
-def usage_extras(origin: Origin | None) -> dict[str, Any]:
-    """What else a provider says with its counts, from the first event on."""
-    return {key: value for key, value in _own_usage(origin).items() if key not in _COUNTS and value is not None}
+def write_account(usage: Usage, origin: Origin | None) -> dict[str, Any]:
+    """The counts, and what else a provider says with them from the first event on."""
+    return {**_ACCOUNT, **_own_usage(origin), **write_usage(usage, origin)}
 
 
 def _own_usage(origin: Origin | None) -> Mapping[str, Any]:
@@ -224,9 +217,8 @@ def _own_usage(origin: Origin | None) -> Mapping[str, Any]:
     return usage if isinstance(usage, Mapping) else {}
 
 
-def extras(origin: Origin | None, but: Iterable[str] = ()) -> dict[str, Any]:
-    """What else a provider of this dialect says of a message."""
+def envelope(origin: Origin | None) -> dict[str, Any]:
+    """What else a message of this API says, and a provider of this dialect said of this one."""
     if origin is None or origin.dialect != NAME:
-        return {}
-    kept = {key: value for key, value in origin.body.items() if key not in _OWN and value is not None}
-    return {key: value for key, value in kept.items() if key not in but}
+        return dict(_ENVELOPE)
+    return _ENVELOPE | {key: value for key, value in origin.body.items() if key not in _OWN and value is not None}

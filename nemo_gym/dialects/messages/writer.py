@@ -19,12 +19,12 @@ from ..dialect import Head, Progress
 from ..sse import HOLE, Template, frame
 from .blocks import read_input
 from .errors import write_error
-from .reply import extras, is_redacted, says, shown, usage_extras, write_block, write_stop, write_usage
+from .reply import envelope, is_redacted, says, shown, write_account, write_block, write_stop, write_usage
 
 _PING = frame(b'{"type":"ping"}', "ping")
 _STOP = frame(b'{"type":"message_stop"}', "message_stop")
 _INPUTS = frozenset({"tool_use", "server_tool_use"})
-_EMPTY = {"text": "", "thinking": "", "signature": ""}
+_EMPTY: dict[str, Any] = {"text": "", "thinking": "", "signature": "", "citations": None}
 
 
 class MessagesWriter:
@@ -51,8 +51,8 @@ class MessagesWriter:
             "stop_reason": None,
             "stop_sequence": None,
             "stop_details": None,
-            "usage": write_usage(head.usage, head.origin) | {"output_tokens": 0} | usage_extras(head.origin),
-            **extras(head.origin),
+            "usage": write_account(head.usage, head.origin) | {"output_tokens": 0},
+            **envelope(head.origin),
         }
         return _event("message_start", message=message) + _PING
 
@@ -69,8 +69,9 @@ class MessagesWriter:
         out = b"".join([self._piece(part) for part in self._progress.rest(shown(choice))])
         out += self._end(self._progress.part())
         usage = write_usage(reply.usage, reply.origin)
-        late = extras(reply.origin, extras(self._head.origin))
-        delta = write_stop(choice) | {key: late.pop(key) for key in ("container",) if key in late}
+        begun, late = envelope(self._head.origin), envelope(reply.origin)
+        delta = write_stop(choice) | {"container": late.pop("container")}
+        late = {key: value for key, value in late.items() if key not in begun}
         return out + _event("message_delta", delta=delta, usage=usage, **late) + _STOP
 
     def fail(self, error: ModelError) -> bytes:
@@ -83,7 +84,7 @@ class MessagesWriter:
         if self._progress.add(piece):
             out = self._end(self._progress.before)
         if isinstance(piece, Text) and piece.origin is not None:
-            self._cited = write_block(piece).get("citations") or self._cited
+            self._cited = write_block(piece)["citations"] or self._cited
         if self._open:
             return out + self._delta(piece)
         part = self._progress.part()
@@ -95,7 +96,7 @@ class MessagesWriter:
 
     def _begin(self, part: Part) -> bytes:
         block = write_block(part)
-        started = {key: _EMPTY.get(key, value) for key, value in block.items() if key != "citations"}
+        started = {key: _EMPTY.get(key, value) for key, value in block.items()}
         self._open, self._deltas = True, None
         return _event("content_block_start", index=self._index, content_block=started)
 

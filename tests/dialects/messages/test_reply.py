@@ -113,10 +113,14 @@ def test_usage_leaves_out_what_was_cached():  # M3
     usage = written(Text("x"), usage=Usage(100, 7, 5, 60))["usage"]
     assert usage == {
         "input_tokens": 40,
+        "cache_creation": None,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 60,
+        "inference_geo": None,
         "output_tokens": 7,
         "output_tokens_details": {"thinking_tokens": 5},
+        "server_tool_use": None,
+        "service_tier": None,
     }
     assert written(Text("x"))["usage"]["input_tokens"] == 0
 
@@ -127,13 +131,16 @@ def provider_reply():
         "cache_creation_input_tokens": 8,
         "cache_read_input_tokens": 60,
         "output_tokens": 7,
+        "cache_creation": None,
+        "inference_geo": None,
+        "output_tokens_details": None,
         "service_tier": "standard",
         "server_tool_use": {"web_search_requests": 1, "web_fetch_requests": 0},
     }
     return messages_reply(
         {"type": "thinking", "thinking": "", "signature": "sealed"},
-        {"type": "text", "text": "one"},
-        {"type": "text", "text": "two"},
+        {"type": "text", "text": "one", "citations": None},
+        {"type": "text", "text": "two", "citations": None},
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}},
         {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
         {"type": "tool_use", "id": "t", "name": "f", "input": {}, "caller": {"type": "direct"}},
