@@ -11,6 +11,7 @@ from nemo_gym import __version__
 # name -> (module, function, what it does)
 COMMANDS = {
     "run": ("run", "main", "start the servers of a configuration; with a job in it, run the job and end"),
+    "serve": ("serve", "main", "serve one model in every dialect and record it, without a configuration"),
     "status": ("status", "main", "list the runs and servers that are up"),
     "validate": ("config", "validate_main", "check a configuration without starting anything"),
     "dump_config": ("config", "dump_main", "show the configuration as it is used, secrets masked"),

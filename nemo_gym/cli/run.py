@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         if problems:
             show(problems)
             return BAD_CONFIG
-        return asyncio.run(_Run(composed, [Path(sys.argv[0]).name, *args]).ended())
+        return asyncio.run(Run(composed, [Path(sys.argv[0]).name, *args]).ended())
     except KeyboardInterrupt:  # before there was anything to end
         return 128 + signal.SIGINT
 
@@ -89,7 +89,9 @@ def job_faults(composed: Composed) -> list[Problem]:
     return problems
 
 
-class _Run:
+class Run:
+    """One run of a configuration, from its first server to the last that ends."""
+
     def __init__(self, composed: Composed, command: Sequence[str]) -> None:
         from rich.console import Console
 
