@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from array import array
+
 from .parts import Media, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from .reply import Choice, ModelReply, TokenTrace, Usage
 
 _INT32 = 2**31
 _LOGPROB_SLACK = 0.01
 """Log-probs are at most 0 but for rounding."""
+_POSITIVE = re.compile(rb"[\x3c-\x7f]")
+"""The top byte of a float of 0.0078 and more, and of what is no number."""
 
 
 def unsound(reply: ModelReply) -> str | None:
@@ -51,13 +57,20 @@ def _usage(usage: Usage) -> str | None:
 def _trace(tokens: TokenTrace) -> str | None:
     if tokens.ids is not None and (wrong := _ids(tokens.ids)):
         return wrong
-    if tokens.logprobs is not None and len(tokens.logprobs) and max(tokens.logprobs) > _LOGPROB_SLACK:
+    suspicious = tokens.logprobs is not None and _POSITIVE.search(_top_bytes(tokens.logprobs))
+    if suspicious and max(tokens.logprobs or ()) > _LOGPROB_SLACK:
         return "a log-probability is greater than 0"
     return None
 
 
-def _ids(ids: object) -> str | None:
-    return "a token id is negative" if len(ids) and min(ids) < 0 else None  # type: ignore[arg-type, call-overload]
+def _ids(ids: array) -> str | None:
+    return None if _top_bytes(ids).isascii() else "a token id is negative"
+
+
+def _top_bytes(values: array) -> bytes:
+    """Each value's byte with the sign: looking at these finds what could be wrong without an object for each value."""
+    first = values.itemsize - 1 if sys.byteorder == "little" else 0
+    return values.tobytes()[first :: values.itemsize]
 
 
 def _whole(value: object, limit: int) -> bool:

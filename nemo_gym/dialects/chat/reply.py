@@ -11,10 +11,11 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ...exchange.errors import ModelError
@@ -57,19 +58,48 @@ class _SampledText(Struct, gc=False):
     top_logprobs: list[_SampledText] | None = None
 
 
-class _Sampleds(Struct, gc=False):
-    content: list[_Sampled] | None = None
+_L = TypeVar("_L")
 
 
-class _SampledTexts(Struct, gc=False):
-    content: list[_SampledText] | None = None
+class _Logprobs(Struct, Generic[_L]):
+    content: list[_L] | None = None
 
 
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_OBJECTS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
-_INTS = msgspec.json.Decoder(list[int] | None)
-_LOGPROBS = msgspec.json.Decoder(_Sampleds | None)
-_TEXTS = msgspec.json.Decoder(_SampledTexts | None)
+class _TypedChoice(Struct, Generic[_L]):
+    message: Any
+    index: Any = UNSET
+    finish_reason: Any = None
+    stop_reason: Any = None
+    token_ids: list[int] | None = None
+    logprobs: _Logprobs[_L] | None = None
+
+    def bare(self, place: int) -> dict[str, Any]:
+        index = place if self.index is UNSET else self.index
+        said = {"message": self.message, "index": index}
+        return said | {"finish_reason": self.finish_reason, "stop_reason": self.stop_reason}
+
+
+class _TypedReply(Struct, Generic[_L]):
+    """All that is read of a reply, each token's own object excepted."""
+
+    choices: list[_TypedChoice[_L]]
+    id: Any = None
+    model: Any = None
+    created: Any = None
+    usage: Any = None
+    system_fingerprint: Any = UNSET
+    service_tier: Any = UNSET
+    prompt_token_ids: list[int] | None = None
+
+    def bare(self) -> dict[str, Any]:
+        body = {"id": self.id, "model": self.model, "created": self.created, "usage": self.usage}
+        body |= {name: value for name in _EVERYWHERE if (value := getattr(self, name)) is not UNSET}
+        return body | {"choices": [choice.bare(place) for place, choice in enumerate(self.choices)]}
+
+
+_BARE = msgspec.json.Decoder(_TypedReply[_Sampled])
+_TEXTS = msgspec.json.Decoder(_TypedReply[_SampledText])
+_logprob = attrgetter("logprob")
 
 
 def decode_reply(data: bytes, *, texts: bool) -> ModelReply:
@@ -87,33 +117,28 @@ def decode_reply(data: bytes, *, texts: bool) -> ModelReply:
 
 
 def _decode_reply(data: bytes, texts: bool) -> ModelReply:
-    raw = _OBJECT.decode(data)
-    prompt = _INTS.decode(raw.pop("prompt_token_ids", b"null"))
-    traces = []
-    bodies = []
-    for choice in _OBJECTS.decode(raw.pop("choices", b"[]")):
-        ids = _INTS.decode(choice.pop("token_ids", b"null"))
-        found = choice.pop("logprobs", b"null")
-        if texts or ids is None:
-            said = _TEXTS.decode(found)
-            entries = None if said is None else msgspec.to_builtins(said.content)
-            traces.append(read_trace(ids, entries))
+    typed = (_TEXTS if texts else _BARE).decode(data)
+    body = typed.bare()
+    reply = read_reply(body)
+    traces = {}
+    for choice, bare in zip(typed.choices, body["choices"], strict=True):
+        entries = None if choice.logprobs is None else choice.logprobs.content
+        if texts or choice.token_ids is None:  # the texts say the ids, where nothing else does
+            if entries is not None and not texts:
+                return read_reply(codec.decode(data))
+            traces[bare["index"]] = read_trace(choice.token_ids, msgspec.to_builtins(entries))
         else:
-            sampled = _LOGPROBS.decode(found)
-            traces.append(_bare_trace(ids, None if sampled is None else sampled.content))
-        bodies.append({name: codec.decode(bytes(value)) for name, value in choice.items()})
-    body = {name: codec.decode(bytes(value)) for name, value in raw.items()}
-    reply = read_reply({**body, "choices": bodies})
-    by_place = {body.get("index", place): trace for place, (body, trace) in enumerate(zip(bodies, traces, strict=True))}
-    choices = tuple(replace(choice, tokens=by_place.get(choice.index, choice.tokens)) for choice in reply.choices)
-    return replace(reply, choices=choices, prompt_ids=int_array(prompt))
+            traces[bare["index"]] = _bare_trace(choice.token_ids, entries)
+    choices = tuple(replace(choice, tokens=traces.get(choice.index, choice.tokens)) for choice in reply.choices)
+    return replace(reply, choices=choices, prompt_ids=int_array(typed.prompt_token_ids))
 
 
-def _bare_trace(ids: list[int], entries: list[_Sampled] | None) -> TokenTrace:
+def _bare_trace(ids: list[int], entries: list[Any] | None) -> TokenTrace:
     if entries is None or len(entries) != len(ids):
         return TokenTrace(ids=array("i", ids))
-    # As in `read_trace`: vLLM's own floor stands for minus infinity.
-    values = [-9999.0 if entry.logprob is None else entry.logprob for entry in entries]
+    values: list[Any] = list(map(_logprob, entries))
+    if None in values:  # as in `read_trace`: vLLM's own floor stands for minus infinity
+        values = [-9999.0 if value is None else value for value in values]
     return TokenTrace(ids=array("i", ids), logprobs=array("f", values))
 
 
