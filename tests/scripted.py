@@ -108,6 +108,46 @@ def responses_reply(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def responses_events(reply: dict[str, Any], delay: float = 0.0) -> list[tuple[float, bytes]]:
+    """The same as a server streams it, each text in two pieces."""
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": {**reply, "output": [], "usage": None}}]
+    for place, item in enumerate(reply["output"]):
+        own = {"output_index": place, "item_id": item.get("id")}
+        empty = {
+            name: {"content": [], "summary": [], "arguments": "", "input": ""}.get(name, value)
+            for name, value in item.items()
+        }
+        events.append({"type": "response.output_item.added", "output_index": place, "item": empty})
+        for index, part in enumerate(item.get("content") or ()):
+            kind = {"output_text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}[
+                part["type"]
+            ]
+            at = {**own, "content_index": index}
+            text = part.get("text", part.get("refusal", ""))
+            events += [{"type": f"response.{kind}.delta", **at, "delta": half} for half in _halves(text)]
+        for index, part in enumerate(item.get("summary") or ()):
+            at = {**own, "summary_index": index}
+            events += [
+                {"type": "response.reasoning_summary_text.delta", **at, "delta": half} for half in _halves(part["text"])
+            ]
+        for field, kind in (("arguments", "function_call_arguments"), ("input", "custom_tool_call_input")):
+            if isinstance(item.get(field), str):
+                events += [{"type": f"response.{kind}.delta", **own, "delta": half} for half in _halves(item[field])]
+        events.append({"type": "response.output_item.done", "output_index": place, "item": item})
+    events.append({"type": f"response.{reply['status']}", "response": reply})
+    return [
+        (
+            delay if number else 0.0,
+            b"event: "
+            + event["type"].encode()
+            + b"\ndata: "
+            + msgspec.json.encode(event | {"sequence_number": number})
+            + b"\n\n",
+        )
+        for number, event in enumerate(events)
+    ]
+
+
 def output_text(text: str, item_id: str = "msg_scripted") -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
     return {"type": "message", "id": item_id, "role": "assistant", "status": "completed", "content": content}

@@ -45,6 +45,11 @@ class Gathered:
         return any(field in ("text", "refusal", "content", "summary") for field, _ in self.heard)
 
     @property
+    def labelled(self) -> dict[str, Any] | None:
+        """The item as it was told with its phase: a label that models expect back."""
+        return next((body for body in self._bodies if body.get("phase") is not None), None)
+
+    @property
     def kind(self) -> str | None:
         for body in self._bodies:
             if isinstance(body.get("type"), str):

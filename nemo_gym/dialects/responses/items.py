@@ -36,6 +36,9 @@ def read_items(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
                 calls.update((part.id, part.call_id) for part in parts if isinstance(part, ToolCall))
             continue
         message = _message(item, calls)
+        if isinstance(message, Other):
+            turn.append(message)
+            continue
         if message is None:
             continue
         if turn:
@@ -75,7 +78,7 @@ def _string(item: Mapping[str, Any], field: str) -> str | None:
 _BARE = frozenset({"input_image", "input_file", "input_audio"})
 
 
-def _message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Message | None:
+def _message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Message | Other | None:
     kind, origin = _kind(item), Origin(NAME, item)
     if kind == "message":
         return Message(item["role"], tuple(read_content(item["content"])), origin)
@@ -92,7 +95,7 @@ def _message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Message | Non
     if parts:
         return Message("user", parts, origin)
     _warn_once(kind, "an input item of type %r has no readable text; only a Responses backend gets it", kind)
-    return Message("assistant", (Other(NAME, item),), origin)
+    return Other(NAME, item)  # what a provider ran, mostly: it belongs to the turn around it
 
 
 def _readable(item: Mapping[str, Any]) -> Iterator[Part]:
@@ -177,7 +180,7 @@ def read_reasoning(item: Mapping[str, Any]) -> Reasoning | None:
 def texts_of(parts: Any) -> str:
     if isinstance(parts, str):
         return parts
-    return "\n".join(part["text"] for part in parts or () if isinstance(part.get("text"), str))
+    return "\n".join(part["text"] for part in parts or () if isinstance(part.get("text"), str) and part["text"])
 
 
 def read_output(items: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
@@ -286,9 +289,10 @@ def write_call(
 ) -> dict[str, Any]:
     """A call as its item; `status` is for what this server emits."""
     if call.name in tools and not call.custom and call.namespace is None:
-        if call.origin is not None and call.origin.dialect == NAME:
+        kind = tools[call.name]
+        if call.origin is not None and call.origin.dialect == NAME and call.origin.body.get("type") == kind.call:
             return {**call.origin.body, "id": item_id, "status": status or "completed"}
-        return hosted.write_call(tools[call.name], call, item_id, status or "completed")
+        return hosted.write_call(kind, call, item_id, status or "completed")
     if call.custom:
         item = {"type": "custom_tool_call", "call_id": call.call_id, "name": call.name, "input": call.arguments}
     else:

@@ -195,7 +195,10 @@ class ResponsesReader:
     def _delta(self, item: Gathered, field: str, index: int, delta: str) -> list[Part]:
         text = item.hear(field, index, delta)
         kind = _PARTS.get(field)
-        return [kind(text, item.name)] if text and kind is not None else []
+        if not text or kind is None:
+            return []
+        labelled = item.labelled if kind is Text else None
+        return [kind(text, item.name) if labelled is None else Text(text, item.name, Origin(NAME, labelled))]
 
     def _finished(self, item: Gathered) -> list[Part]:
         """What the finished item says beyond its deltas: a call, a payload, a text that came without any."""

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import OpenAI
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response
 
 from nemo_gym.dialects import responses
 from nemo_gym.dialects.dialect import Head, replay
@@ -18,8 +17,8 @@ from nemo_gym.exchange.errors import ModelError
 from nemo_gym.exchange.increments import Increment, unfold
 from nemo_gym.exchange.parts import Reasoning, Refusal, Text, ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply, Usage
+from tests.dialects.responses.grammar import check_grammar
 
-EVENT = TypeAdapter(ResponseStreamEvent)
 words = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 
 
@@ -58,47 +57,6 @@ def events_of(data: bytes) -> list[dict]:
         assert event.event == body["type"]
         found.append(body)
     return found
-
-
-def check_grammar(events: list[dict]) -> list[dict]:
-    """R21 R22 R30: returns the output as an independent client folds it."""
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    for event in events:
-        EVENT.validate_python(event)
-    core = [event for event in events if event["type"] != "response.in_progress"]
-    assert core[0]["type"] == "response.created"
-    assert events[1]["type"] == "response.in_progress"
-    assert core[-1]["type"] in ("response.completed", "response.incomplete", "response.failed")
-    output, open_item, texts = [], None, {}
-    for event in core[1:-1]:
-        kind = event["type"].removeprefix("response.")
-        if kind == "error":
-            continue
-        assert event["output_index"] == len(output)
-        if kind == "output_item.added":
-            assert open_item is None
-            open_item, texts = event["item"], {}
-        elif kind == "output_item.done":
-            assert open_item["id"] == event["item"]["id"]
-            assert open_item["type"] == event["item"]["type"]
-            output.append(event["item"])
-            open_item = None
-        else:
-            assert open_item["id"] == event["item_id"]
-            place = (event.get("content_index"), event.get("summary_index"))
-            if kind.endswith(".delta"):
-                assert event["delta"]
-                texts[place] = texts.get(place, "") + event["delta"]
-            elif kind.endswith("_part.added"):
-                assert place not in texts
-                texts[place] = ""
-            elif kind in ("content_part.done", "reasoning_summary_part.done"):
-                assert (event["part"].get("text") or event["part"].get("refusal")) == texts[place]
-            else:
-                said = next(event[field] for field in ("text", "refusal", "arguments", "input") if field in event)
-                assert said == texts.get(place, "")
-    assert open_item is None
-    return output
 
 
 def check_law(stream: bytes, reply: ModelReply) -> None:
