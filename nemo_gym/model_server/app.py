@@ -172,8 +172,8 @@ class ModelApp:
             await self._call(dialect, rollout_id, headers, receive, delivery)
         elif dialect is not None or path == counting.PATH or (method, path) in _WRONG_METHOD:
             await delivery.whole(error_body(f"{path} does not take {method}"), 405, [(b"allow", b"POST")])
-        elif path.startswith(_RESPONSES) and path != _RESPONSES:
-            await self._stored(method, path.removeprefix(_RESPONSES), headers, delivery)
+        elif method == "GET" and path.startswith(_RESPONSES) and path != _RESPONSES:
+            await self._stored(path.removeprefix(_RESPONSES), headers, delivery)
         elif method in ("GET", "HEAD") and path in ("/health", "/ready", "/v1/models", "/metrics"):
             await self._status.answer(path, headers, delivery)
         elif rollout_id is not None and (method, path) in (("POST", "/seal"), ("GET", "/calls")):
@@ -251,12 +251,10 @@ class ModelApp:
             return None
         return ModelError(401, "auth", "no valid API key was given", code="invalid_api_key")
 
-    async def _stored(self, method: str, response_id: str, headers: Headers, delivery: Delivery) -> None:
+    async def _stored(self, response_id: str, headers: Headers, delivery: Delivery) -> None:
         """R11: a response by its id."""
         problem = self.unauthorised(headers)
-        if method != "GET":
-            await delivery.whole(error_body(f"{_RESPONSES}<id> does not take {method}"), 405, [(b"allow", b"GET")])
-        elif problem is not None:
+        if problem is not None:
             await delivery.whole(error_body(problem.message, "auth"), 401)
         elif (found := await self.stored.find(response_id)) is None:
             await delivery.whole(error_body(f"there is no response {response_id!r}", "not_found"), 404)

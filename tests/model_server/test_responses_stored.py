@@ -108,7 +108,7 @@ async def test_a_response_is_got_by_its_id(tmp_path: Path) -> None:  # A1 R11 V0
         for missing in (hidden["id"], chat["id"], "resp_none", "%00", "a/b"):
             answer = await client.get(f"/v1/responses/{missing}")
             assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found")
-        assert (await client.delete(f"/v1/responses/{whole['id']}")).status_code == 405
+        assert (await client.delete(f"/v1/responses/{whole['id']}")).status_code == 404
         client.headers["authorization"] = "Bearer wrong"
         assert (await client.get(f"/v1/responses/{whole['id']}")).status_code == 401
 
