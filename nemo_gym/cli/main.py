@@ -13,6 +13,7 @@ COMMANDS = {
     "run": ("run", "main", "start the servers of a configuration; with a job in it, run the job and end"),
     "serve": ("serve", "main", "serve one model in every dialect and record it, without a configuration"),
     "status": ("status", "main", "list the runs and servers that are up"),
+    "doctor": ("doctor", "main", "ask a model's endpoint what it can do, and what that means for training"),
     "validate": ("config", "validate_main", "check a configuration without starting anything"),
     "dump_config": ("config", "dump_main", "show the configuration as it is used, secrets masked"),
     "collect_rollouts": ("collect", "main", "run a job on servers that are already up"),

@@ -34,6 +34,16 @@ class EntrypointError(Exception):
 
 def config_class(kind: str, implementation: str, file: Any) -> type[BaseModel]:
     """The config class of `<kind>/<implementation>/<file>`."""
+    server = server_class(kind, implementation, file)
+    found = server.model_fields["config"].annotation
+    if not (inspect.isclass(found) and issubclass(found, BaseModel)):
+        path = paths.entrypoint(kind, implementation, file)
+        raise EntrypointError(f"{paths.shown(path)}: {server.__name__}.config is not annotated with a config class")
+    return found
+
+
+def server_class(kind: str, implementation: str, file: Any) -> type[BaseModel]:
+    """The class that the entrypoint would run."""
     if not isinstance(file, str):
         raise EntrypointError(f"expected a file's name, got {file!r}")
     path = paths.entrypoint(kind, implementation, file)
@@ -48,10 +58,7 @@ def config_class(kind: str, implementation: str, file: Any) -> type[BaseModel]:
         module = _load(path, kind, implementation)
     server = _server_class(module, path)
     server.model_rebuild(raise_errors=False)
-    found = server.model_fields["config"].annotation
-    if not (inspect.isclass(found) and issubclass(found, BaseModel)):
-        raise EntrypointError(f"{paths.shown(path)}: {server.__name__}.config is not annotated with a config class")
-    return found
+    return server
 
 
 @contextlib.contextmanager

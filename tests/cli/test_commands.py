@@ -60,7 +60,7 @@ def test_ng_finds_commands(capsys):
     assert "did you mean 'status'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["run", "status", "validate", "dump_config", "collect_rollouts"])
+@pytest.mark.parametrize("name", ["run", "serve", "doctor", "status", "validate", "dump_config", "collect_rollouts"])
 def test_every_command_has_help(name, capsys):
     with pytest.raises(SystemExit) as ended:
         main.main([name, "--help"])
