@@ -94,17 +94,58 @@ def cases() -> list[Case]:
         turns.append({"role": "tool", "tool_call_id": f"c{n}", "content": text(80)})
     agent = {"model": "m", "messages": turns, "tools": tools}
     plain = reply(text(200))
+    asked = {"model": "m", "max_tokens": 400, "system": "Be kind.", "messages": hello[1:]}
     streamed = {**small, "stream": True}
     return [
         Case("chat", small, plain, 2.5),
         Case("chat, streamed", streamed, plain, 2.8),
-        Case("chat, streamed, 200 pieces", streamed, reply("x" * 3200), 5.0),
+        Case("chat, streamed, 200 pieces", streamed, reply("x" * 6400), 5.0),
         Case("agent, 40 messages and 6 tools", agent, plain, 3.0, calls=4000),
         Case("200 tokens with ids", small, reply(text(200), 200), 2.0, calls=4000, ids=True),
         Case("8,000 tokens with ids", small, reply(text(8000), 8000), 1.0, concurrent=16, calls=300, ids=True),
         Case("chat, one at a time", small, plain, 3.0, concurrent=1, calls=1500),
         Case("responses, streamed", {"input": text(40), "stream": True}, plain, 3.0, path="/v1/responses"),
+        Case("messages", asked, plain, 2.8, path="/v1/messages"),
+        Case("messages, streamed", {**asked, "stream": True}, plain, 3.0, path="/v1/messages"),
+        Case("messages, agent, streamed", messages_agent(), called(), 3.0, calls=4000, path="/v1/messages"),
     ]
+
+
+def messages_agent() -> dict[str, Any]:
+    """A turn as Claude Code asks for it."""
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "string", "description": text(8)} for name in ("path", "text", "mode")},
+    }
+    turns: list[Any] = [{"role": "user", "content": [{"type": "text", "text": text(60)}]}]
+    for n in range(19):
+        call = {"type": "tool_use", "id": f"toolu_{n}", "name": "tool_1", "input": {"path": "/tmp/x"}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": text(80), "is_error": False}
+        turns += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return {
+        "model": "m",
+        "max_tokens": 32000,
+        "system": [{"type": "text", "text": text(300), "cache_control": {"type": "ephemeral"}}],
+        "messages": turns,
+        "tools": [{"name": f"tool_{n}", "description": text(30), "input_schema": schema} for n in range(6)],
+        "thinking": {"type": "adaptive"},
+        "stream": True,
+    }
+
+
+def called() -> bytes:
+    """A reply that thinks and calls a tool."""
+    function = {"name": "tool_1", "arguments": '{"path": "/tmp/x", "text": "hello"}'}
+    message = {
+        "role": "assistant",
+        "content": text(20),
+        "reasoning_content": text(100),
+        "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+    }
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls", "logprobs": None}
+    usage = {"prompt_tokens": 64, "completion_tokens": 200, "total_tokens": 264}
+    head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1_700_000_000, "model": "m"}
+    return msgspec.json.encode({**head, "choices": [choice], "usage": usage})
 
 
 # ---- the three processes

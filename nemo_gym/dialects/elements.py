@@ -15,8 +15,10 @@ from ..exchange.parts import Element
 from . import codec
 
 _LISTS = frozenset({"messages", "input", "tools"})
-_WORTH = 4096
+_WORTH = 256
 """A shorter body is decoded as fast as it is looked up."""
+_OVERHEAD = 2048
+"""Bytes that an element takes beside its own, with what is kept with it."""
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -55,7 +57,7 @@ class Elements:
         if type(value) is not dict:
             return value
         element = known[data] = Element(value)
-        self._bytes += len(data)
+        self._bytes += len(data) + _OVERHEAD
         while self._bytes > self._max_bytes:
-            self._bytes -= len(known.popitem(last=False)[0])
+            self._bytes -= len(known.popitem(last=False)[0]) + _OVERHEAD
         return element

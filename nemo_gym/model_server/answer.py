@@ -55,6 +55,8 @@ class Answer:
         self.delivery = delivery
         self.rollout_id = rollout_id
         self.body = body
+        """Let go once it was read."""
+        self.size = len(body)
         self.received = time.time()
         self.streamed = False
         self.request: ModelRequest | None = None
@@ -119,7 +121,8 @@ class Answer:
         self.sent = self.app.adapter.adapt(request, self.app.readiness.capabilities)
         self._generating = asyncio.ensure_future(self._generate(self.sent, self.call))
         increments = self.call.increments if relay else ()
-        return self._bound(await self.delivery.wait(self._generating, self._opening, increments), request)
+        opening = self._opening if self.streamed else None
+        return self._bound(await self.delivery.wait(self._generating, opening, increments), request)
 
     async def _again(self, earlier: Sample, request: ModelRequest) -> ModelReply:
         """A16: what the same bytes asked for before, from its record, or from where it is being made."""
@@ -131,7 +134,8 @@ class Answer:
             return self._bound(
                 await self.delivery.wait(earlier.outcome, self._opening, earlier.call.increments), request
             )
-        return self._bound(await self.delivery.wait(earlier.outcome, self._opening), request)
+        opening = self._opening if self.streamed else None
+        return self._bound(await self.delivery.wait(earlier.outcome, opening), request)
 
     def _read(self) -> ModelRequest:
         known = self.app.elements[self.dialect.name]
@@ -139,7 +143,7 @@ class Answer:
         request = self.dialect.read_request(data)
         self.app.adapter.check(request)
         self.streamed = wants_stream(data)
-        self.request = request
+        self.request, self.body = request, b""
         if self.app.capture is not None:
             self.app.capture.check()  # C7: refused before the backend is asked
         return request
@@ -164,10 +168,8 @@ class Answer:
             raise ModelError(502, "backend", f"the backend's reply is malformed: {wrong}")
         return reply
 
-    def _opening(self) -> tuple[Head, Any] | None:
-        """A stream that must be opened before the reply is known (A7); None when not streamed."""
-        if not self.streamed:
-            return None
+    def _opening(self) -> tuple[Head, Any]:
+        """A stream that must be opened before the reply is known (A7)."""
         assert self.call is not None
         begun = (self.call if self.earlier is None else self.earlier.call).begun
         name = self.app.server.config.served_name
@@ -367,7 +369,7 @@ class Answer:
         if self.request is not None and self.call is not None and self.earlier is None:
             self.app.lineage.add(self.call.id, self.rollout_id, self.request, reply)
             if reply is not None and self.dialect.name == "responses":
-                self.app.stored.add(self.request, reply, len(self.body))
+                self.app.stored.add(self.request, reply, self.size)
 
     async def _commit(self, status: str, *, reply: ModelReply | None = None, error: ModelError | None = None) -> None:
         if self.app.capture is None:

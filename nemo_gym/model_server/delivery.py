@@ -36,7 +36,7 @@ _SSE_HEADERS = [
 ]
 
 
-Opening = Callable[[], "tuple[Head, Any] | None"]
+Opening = Callable[[], tuple[Head, Any]]
 
 
 class ClientGone(Exception):
@@ -65,10 +65,11 @@ class Delivery:
         """What was said then; the reply takes it."""
 
     async def wait(
-        self, generating: asyncio.Future[ModelReply], opening: Opening, increments: Sequence[Increment] = ()
+        self, generating: asyncio.Future[ModelReply], opening: Opening | None, increments: Sequence[Increment] = ()
     ) -> ModelReply:
         """The reply; `increments`, a list that grows, goes out as it does. `wake` says that it grew.
 
+        `opening` says how a stream begins; None where the answer is none, so that nothing can be said before the reply.
         Raises ClientGone as soon as the client is gone, and what `generating` raises. Cancels nothing.
         """
         self._increments = increments
@@ -77,14 +78,15 @@ class Delivery:
             self._hang_up.add_done_callback(self.wake)
         generating.add_done_callback(self.wake)
         begun = time.monotonic()
-        streamed = True
         while not generating.done():
             if self._hang_up.done():
                 raise ClientGone
-            if self._relayed < len(increments):
-                streamed = await self._relay(opening) and streamed
+            if opening is not None and self._relayed < len(increments):
+                if self.writer is None:
+                    await self._begin(opening)
+                await self._feed()
                 continue
-            if not streamed:
+            if opening is None:
                 patience = None
             elif self.writer is None:
                 patience = begun + self._commit_s - time.monotonic()
@@ -94,8 +96,8 @@ class Delivery:
                 continue
             if self.writer is not None:
                 await self._chunk(self.writer.keep_alive())
-            else:
-                streamed = await self._begin(opening)
+            elif opening is not None:
+                await self._begin(opening)
         return generating.result()
 
     def wake(self, _: Any = None) -> None:
@@ -118,22 +120,11 @@ class Delivery:
             if timer is not None:
                 timer.cancel()
 
-    async def _begin(self, opening: Opening) -> bool:
-        """Opens the stream now; False when the answer is none, so that nothing can be said before the reply."""
-        opened = opening()
-        if opened is None:
-            return False
-        self.head, self.writer = opened
+    async def _begin(self, opening: Opening) -> None:
+        """Opens the stream now."""
+        self.head, self.writer = opening()
         await self._open()
         await self._chunk(self.writer.open())
-        return True
-
-    async def _relay(self, opening: Opening) -> bool:
-        if self.writer is None and not await self._begin(opening):
-            self._relayed = len(self._increments)
-            return False
-        await self._feed()
-        return True
 
     async def _feed(self) -> None:
         """All that there is of the increments, gathered."""

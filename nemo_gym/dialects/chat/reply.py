@@ -117,7 +117,7 @@ def decode_reply(data: bytes, *, texts: bool) -> ModelReply:
 
 
 def _decode_reply(data: bytes, texts: bool) -> ModelReply:
-    typed = (_TEXTS if texts else _BARE).decode(data)
+    typed: _TypedReply[Any] = (_TEXTS if texts else _BARE).decode(data)
     body = typed.bare()
     reply = read_reply(body)
     traces = {}

@@ -67,8 +67,10 @@ def _checked(body: Any) -> schema.ChatRequest:
         except ValidationError as error:
             errors = errors_of(error)
     if isinstance(body, dict):
-        errors += find_errors(STREAM, body.get("stream"), ("stream",))
-        errors += find_errors(schema.STREAM_OPTIONS, body.get("stream_options"), ("stream_options",))
+        if "stream" in body:
+            errors += find_errors(STREAM, body["stream"], ("stream",))
+        if "stream_options" in body:
+            errors += find_errors(schema.STREAM_OPTIONS, body["stream_options"], ("stream_options",))
     if errors or checked is None:
         raise InvalidRequest("The request is not a valid Chat Completions request.", errors=errors, status=422)
     return checked
@@ -232,13 +234,13 @@ def _sayable(message: Message) -> bool:
     """Whether there is anything in it for this dialect; an item that only another one knows is left out."""
     if message.origin is not None and message.origin.dialect == NAME:
         return True
-    return not message.parts or any(not _foreign(part) for part in message.parts)
-
-
-def _foreign(part: Part) -> bool:
-    if isinstance(part, Other):
-        return part.dialect != NAME
-    return isinstance(part, Reasoning) and not part.text
+    for part in message.parts:
+        if type(part) is Other:
+            if part.dialect == NAME:
+                return True
+        elif type(part) is not Reasoning or part.text:
+            return True
+    return not message.parts
 
 
 def _write_message(message: Message, toolbox: Toolbox) -> dict[str, Any]:
@@ -250,16 +252,25 @@ def _write_message(message: Message, toolbox: Toolbox) -> dict[str, Any]:
     if message.role != "assistant":
         return {"role": message.role, "content": _write_content(message.parts)}
     written: dict[str, Any] = {"role": "assistant", "content": None}
-    texts = [part for part in message.parts if isinstance(part, Text)]
+    texts: list[str] = []
+    reasoning: list[str] = []
+    refusals: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for part in message.parts:
+        if type(part) is ToolCall:
+            calls.append(_write_call(part, toolbox))
+        elif type(part) is Text:
+            texts.append(part.text)
+        elif type(part) is Reasoning and part.text:
+            reasoning.append(part.text)
+        elif type(part) is Refusal:
+            refusals.append(part.text)
     if texts:
-        written["content"] = "".join(part.text for part in texts)
-    reasoning = [part.text for part in message.parts if isinstance(part, Reasoning) and part.text]
+        written["content"] = "".join(texts)
     if reasoning:
         written["reasoning_content"] = "\n".join(reasoning)
-    refusals = [part.text for part in message.parts if isinstance(part, Refusal)]
     if refusals:
         written["refusal"] = "".join(refusals)
-    calls = [_write_call(part, toolbox) for part in message.parts if isinstance(part, ToolCall)]
     if calls:
         written["tool_calls"] = calls
     elif written["content"] is None and not refusals:

@@ -5,10 +5,11 @@ What `feed` let out and what `close` adds is together the reply, whoever fed how
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ...exchange.errors import ModelError
-from ...exchange.increments import Increment
+from ...exchange.increments import Increment, cuts
 from ...exchange.parts import Part, Reasoning, Refusal, Text, ToolCall
 from ...exchange.reply import Choice, ModelReply, TokenTrace
 from ...exchange.request import ModelRequest
@@ -70,6 +71,23 @@ class ChatWriter:
             return opening
         return opening + self._piece(increment.choice, increment.part, increment.tokens)
 
+    def feed_reply(self, reply: ModelReply) -> Iterator[bytes]:
+        """`feed` of all its increments at once (see `fed`)."""
+        for choice in reply.choices:
+            tokens = choice.tokens if choice.tokens is not None and choice.tokens.texts is not None else None
+            for part in choice.parts:
+                stream, opening = self._stream(choice.index)
+                yield opening
+                if not stream.progress.flows(part):
+                    break
+                field = _FIELDS.get(type(part))
+                if field is not None and tokens is None and part.text:  # type: ignore[union-attr]
+                    stream.progress.add(part)
+                    yield self._template(choice.index, field).each(cuts(part.text, choice))  # type: ignore[union-attr]
+                    continue
+                yield self._piece(choice.index, part, tokens if field == "content" else None)
+                tokens = None if field == "content" else tokens
+
     def close(self, reply: ModelReply) -> bytes:
         out = b"".join(self._end(choice) for choice in reply.choices)
         if self._usage:
@@ -103,13 +121,13 @@ class ChatWriter:
         if field is None or (field == "reasoning_content" and not part.text):  # type: ignore[union-attr]
             return self._chunk(index, {}, logprobs) if logprobs else b""
         text: str = part.text  # type: ignore[union-attr]
-        return self._chunk(index, {field: text}, logprobs) if logprobs else self._text(index, field, text)
+        return self._chunk(index, {field: text}, logprobs) if logprobs else self._template(index, field).fill(text)
 
-    def _text(self, index: int, field: str, text: str) -> bytes:
+    def _template(self, index: int, field: str) -> Template:
         template = self._templates.get((index, field))
         if template is None:
             template = self._templates[index, field] = Template(self._body(index, {field: HOLE}))
-        return template.fill(text)
+        return template
 
     def _call(self, index: int, call: ToolCall) -> bytes:
         """A header that announces the call once, then its string (B5)."""
