@@ -16,7 +16,7 @@ from ...exchange.increments import Increment, cuts
 from ...exchange.parts import Other, Part, Reasoning, Refusal, Text, ToolCall
 from ...exchange.reply import ModelReply
 from ...exchange.request import ModelRequest
-from .. import codec
+from .. import codec, failures
 from ..dialect import Head, Progress
 from ..sse import HOLE, Template, frame
 from . import hosted
@@ -92,7 +92,9 @@ class ResponsesWriter:
         """What is open is finished, then the cause and the end (R28)."""
         out = b"" if self._sequence else self.open()
         out += self._end_item("incomplete")
-        out += self._event("error", code=error.code or error.kind, message=error.message, param=error.param)
+        # Flat as the provider's SDK reads it, and in an object as the Open Responses specification has it.
+        said = {"code": error.code or error.kind, "message": error.message, "param": error.param}
+        out += self._event("error", **said, error={"type": failures.error_type(error), **said})
         response = self._response | {"status": "failed", "error": failure(error), "output": self._items}
         return out + self._lifecycle("response.failed", response)
 
