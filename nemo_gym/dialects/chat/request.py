@@ -217,6 +217,8 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     body |= _write_sampling(request.sampling, read)
     if request.effort is not None:
         body["reasoning_effort"] = request.effort
+    if (verbosity := _told(request).get("verbosity")) is not None:
+        body["verbosity"] = verbosity
     tools = [_write_tool(tool, toolbox) for tool in request.tools if tool.kind != "provider"]
     if tools:
         body["tools"] = tools
@@ -301,12 +303,15 @@ def _write_part(part: Part) -> dict[str, Any] | None:
 
 
 def _write_media(part: Media) -> dict[str, Any]:
+    told = part.origin.body if part.origin is not None and part.origin.dialect == "responses" else _EMPTY
     if part.kind == "image":
-        return {"type": "image_url", "image_url": {"url": part.source}}
+        detail = {"detail": told["detail"]} if told.get("detail") in ("low", "high") else {}
+        return {"type": "image_url", "image_url": {"url": part.source, **detail}}
     head, _, data = part.source.partition(";base64,")
     if part.kind == "audio" and head.startswith("data:audio/"):
         return {"type": "input_audio", "input_audio": {"data": data, "format": head.removeprefix("data:audio/")}}
-    return {"type": "file", "file": {"file_data": part.source}}
+    named = {"filename": told["filename"]} if isinstance(told.get("filename"), str) else {}
+    return {"type": "file", "file": {**named, "file_data": part.source}}
 
 
 def _write_call(call: ToolCall, toolbox: Toolbox) -> dict[str, Any]:
@@ -387,9 +392,14 @@ def _write_format(request: ModelRequest, read: Mapping[str, Any]) -> dict[str, A
     return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
+def _told(request: ModelRequest) -> Mapping[str, Any]:
+    """The `text` of a Responses request."""
+    if request.origin is None or request.origin.dialect != "responses":
+        return _EMPTY
+    return request.origin.body.get("text") or _EMPTY
+
+
 def _told_of_format(request: ModelRequest) -> dict[str, Any]:
     """What a Responses client says of its schema beside it; Chat Completions has the same fields."""
-    if request.origin is None or request.origin.dialect != "responses":
-        return {}
-    form = (request.origin.body.get("text") or {}).get("format") or {}
+    form = _told(request).get("format") or {}
     return {field: form[field] for field in ("name", "description", "strict") if form.get(field) is not None}
