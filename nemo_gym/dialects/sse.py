@@ -37,6 +37,11 @@ class Template:
             out += codec.encode(value) + piece
         return out
 
+    def each(self, texts: list[str]) -> bytes:
+        """Frames of a template whose one hole is a text: one a text."""
+        first, last = (piece.decode() for piece in (self._first, *self._rest))
+        return "".join([f"{first}{text}{last}" for text in codec.encode_lines(texts)]).encode()
+
     def run(self, start: int, texts: list[str]) -> bytes:
         """Frames of a template whose two holes are a number, counted from `start`, and a text: one a text."""
         first, middle, last = (piece.decode() for piece in (self._first, *self._rest))

@@ -6,9 +6,10 @@ citations included. Results of tools become messages of their own, since that is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from ...exchange.parts import Media, Message, Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from ...exchange.tools import Toolbox
@@ -31,61 +32,67 @@ def read_messages(system: Any, messages: Iterable[Mapping[str, Any]]) -> Iterato
         elif role == "assistant":
             yield Message("assistant", tuple(read_content(content)))
         else:
-            yield from _user(tuple(read_content(content)))
+            yield from _user(read_content(content))
 
 
-def _system(content: Any) -> Iterator[Part]:
-    return (part for part in read_content(content) if not (isinstance(part, Text) and is_attribution(part.text)))
+def _system(content: Any) -> list[Part]:
+    return [part for part in read_content(content) if not (isinstance(part, Text) and is_attribution(part.text))]
 
 
 def is_attribution(text: str) -> bool:
     return text.startswith(ATTRIBUTION)
 
 
-def _user(parts: tuple[Part, ...]) -> Iterator[Message]:
+def _user(parts: list[Part]) -> Iterator[Message]:
     """Results first, as they follow the calls; then what the user says."""
-    results = [part for part in parts if isinstance(part, ToolResult)]
-    for result in results:
-        yield Message("tool", (result,))
-    if len(results) < len(parts) or not parts:
-        yield Message("user", tuple(part for part in parts if not isinstance(part, ToolResult)) if results else parts)
+    rest = [part for part in parts if type(part) is not ToolResult]
+    if len(rest) < len(parts):
+        for part in parts:
+            if type(part) is ToolResult:
+                yield Message("tool", (part,))
+    if rest or not parts:
+        yield Message("user", tuple(rest))
 
 
-def read_content(content: Any) -> Iterator[Part]:
+def read_content(content: Any) -> list[Part]:
     if isinstance(content, str):
-        yield Text(content)
-        return
+        return [Text(content)]
+    parts: list[Part] = []
     for block in content or ():
-        yield from read_block(block)
+        read_block(block, parts)
+    return parts
 
 
-def read_block(block: Mapping[str, Any]) -> Iterator[Part]:
+def read_block(block: Mapping[str, Any], parts: list[Part]) -> None:
+    """Adds what the block says to the parts."""
     kind, origin = block["type"], Origin(NAME, block)
     if kind == "text":
-        yield Text(block["text"], origin=origin)
+        parts.append(Text(block["text"], "", origin))
     elif kind == "tool_use":
-        yield ToolCall(block["name"], write_arguments(block["input"]), ids.original(block["id"]), origin=origin)
+        call_id = ids.original(block["id"])
+        parts.append(ToolCall(block["name"], write_arguments(block["input"]), call_id, origin=origin))
     elif kind == "tool_result":
         inner = tuple(read_content(block.get("content")))
-        yield ToolResult(ids.original(block["tool_use_id"]), inner, block.get("is_error") is True, origin)
+        is_error = block.get("is_error") is True
+        parts.append(ToolResult(ids.original(block["tool_use_id"]), inner, is_error, origin))
     elif kind == "thinking":
-        yield _thinking(block["thinking"], block.get("signature") or "", origin)
+        parts.append(_thinking(block["thinking"], block.get("signature") or "", origin))
     elif kind == "redacted_thinking":
-        yield Reasoning("", payload=block["data"], origin=origin)
+        parts.append(Reasoning("", payload=block["data"], origin=origin))
     elif kind in ("image", "document"):
-        yield from _media(kind, block, origin)
+        parts += _media(kind, block, origin)
     elif kind == "search_result":
         texts = [block["title"], block["source"], *(part["text"] for part in block["content"])]
-        yield Text("\n".join(texts), origin=origin)
+        parts.append(Text("\n".join(texts), origin=origin))
     elif kind == "tool_reference":
-        yield Text(f"The tool {block['tool_name']} is loaded.", origin=origin)
+        parts.append(Text(f"The tool {block['tool_name']} is loaded.", origin=origin))
     else:
-        yield Other(NAME, block)
+        parts.append(Other(NAME, block))
 
 
 def write_arguments(value: Any) -> str:
     """An object as a model would have written it."""
-    return json.dumps(value, ensure_ascii=False)
+    return msgspec.json.format(codec.encode(value), indent=0).decode()
 
 
 def _thinking(text: str, signed: str, origin: Origin) -> Reasoning:
@@ -104,7 +111,7 @@ def _media(kind: Any, block: Mapping[str, Any], origin: Origin) -> Iterator[Part
     elif form == "text":
         yield Text(_headed(block, source["data"]), origin=origin)
     elif form == "content":
-        inner = tuple(read_content(source["content"]))
+        inner = read_content(source["content"])
         if all(isinstance(part, Text) for part in inner):
             yield Text(_headed(block, "".join(part.text for part in inner if isinstance(part, Text))), origin=origin)
         else:
@@ -215,7 +222,10 @@ def read_input(call: ToolCall) -> tuple[dict[str, Any], str]:
         return {}, "{}"
     if not isinstance(value, dict):
         return {}, "{}"
-    return value, text if codec.is_strict(text) else codec.encode(value).decode()
+    if not codec.is_strict(text):
+        text = codec.encode(value).decode()
+        value = codec.decode(text)
+    return value, text
 
 
 def _write_result(result: ToolResult) -> dict[str, Any]:

@@ -128,7 +128,9 @@ class MessagesReader:
         assert self._message is not None
         block = self._blocks[place]
         parts: list[Part] = []
-        for part in read_block(self._finished(block)):
+        said: list[Part] = []
+        read_block(self._finished(block), said)
+        for part in said:
             if isinstance(part, Text) and part.origin is not None and part.origin.body.get("citations"):
                 parts.append(Text("", block.id, part.origin))
             elif isinstance(part, Reasoning) and part.payload is not None:

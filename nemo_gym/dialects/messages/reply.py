@@ -76,7 +76,9 @@ def _read_reply(body: Mapping[str, Any], arguments: Mapping[int, str]) -> ModelR
 def _read_parts(content: Any, reply_id: str, arguments: Mapping[int, str]) -> Iterator[Part]:
     before: Any = None
     for place, block in enumerate(content):
-        for part in read_block(block):
+        parts: list[Part] = []
+        read_block(block, parts)
+        for part in parts:
             if isinstance(part, ToolCall) and place in arguments:
                 part = replace(part, arguments=arguments[place])
             yield part if block.get("type") != before else apart(part, reply_id, place)

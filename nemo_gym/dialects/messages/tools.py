@@ -17,10 +17,9 @@ from .blocks import NAME
 
 def read_tools(declared: Iterable[Any], messages: Iterable[Mapping[str, Any]]) -> tuple[Tool, ...]:
     declared = [tool for tool in declared if isinstance(tool, Mapping)]
-    # A conversation is searched for what it loads only where something can be loaded.
     found: dict[str, Mapping[str, Any]] = {}
     offered = {_name(tool): tool.get("defer_loading") is not True for tool in declared}
-    for change in _changes(messages):
+    for change in _changes(messages, all(offered.values())):
         _apply(change, offered, found)
     tools = [*declared, *(tool for name, tool in found.items() if name not in {_name(one) for one in declared})]
     return tuple(_read_tool(tool, offered[_name(tool)]) for tool in tools)
@@ -30,10 +29,13 @@ def _name(tool: Mapping[str, Any]) -> str:
     return str(tool.get("name") or tool.get("type"))
 
 
-def _changes(messages: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Blocks that load, define or remove a tool, wherever a result or a system message holds one."""
+def _changes(messages: Iterable[Mapping[str, Any]], offered: bool) -> Iterator[Mapping[str, Any]]:
+    """Blocks that load, define or remove a tool: in system messages, and in results unless all are offered anyway."""
     for message in messages:
-        for block in message["content"] if isinstance(message["content"], list) else ():
+        content = message["content"]
+        if isinstance(content, str) or (offered and message["role"] != "system"):
+            continue
+        for block in content:
             if block["type"] in ("tool_addition", "tool_removal"):
                 yield block
             elif block["type"] in ("tool_result", "tool_search_tool_result"):

@@ -7,10 +7,12 @@ since only then its text is whole. Tool calls, and what follows them, come with 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from ...exchange.errors import ModelError
-from ...exchange.increments import Increment
+from ...exchange.increments import Increment, cuts
 from ...exchange.parts import Other, Part, Reasoning, Text, ToolCall
 from ...exchange.reply import Choice, ModelReply
 from ...exchange.request import ModelRequest
@@ -24,7 +26,6 @@ from .reply import envelope, is_redacted, says, shown, write_account, write_bloc
 _PING = frame(b'{"type":"ping"}', "ping")
 _STOP = frame(b'{"type":"message_stop"}', "message_stop")
 _INPUTS = frozenset({"tool_use", "server_tool_use"})
-_EMPTY: dict[str, Any] = {"text": "", "thinking": "", "signature": "", "citations": None}
 
 
 class MessagesWriter:
@@ -64,6 +65,15 @@ class MessagesWriter:
             return b""
         return self._piece(increment.part)
 
+    def feed_reply(self, reply: ModelReply) -> Iterator[bytes]:
+        """`feed` of all its increments at once (see `fed`)."""
+        for choice in reply.choices:
+            for part in choice.parts if choice.index == 0 else ():
+                if not self._progress.flows(part):
+                    return
+                text = getattr(part, "text", "")
+                yield self._piece(part, cuts(text, choice) if text else None)
+
     def close(self, reply: ModelReply) -> bytes:
         choice = reply.choices[0] if reply.choices else Choice(0, (), "stop")
         out = b"".join([self._piece(part) for part in self._progress.rest(shown(choice))])
@@ -79,37 +89,34 @@ class MessagesWriter:
 
     # ---- pieces
 
-    def _piece(self, piece: Part) -> bytes:
+    def _piece(self, piece: Part, texts: list[str] | None = None) -> bytes:
+        """`texts` are the piece's, cut smaller."""
         out = b""
         if self._progress.add(piece):
             out = self._end(self._progress.before)
         if isinstance(piece, Text) and piece.origin is not None:
             self._cited = write_block(piece)["citations"] or self._cited
         if self._open:
-            return out + self._delta(piece)
+            return out + self._delta(piece, texts)
         part = self._progress.part()
         if part is None or not says(part):
             return out
         if isinstance(part, ToolCall | Other):
             return out + self._whole(part)
-        return out + self._begin(part) + self._delta(part)
+        return out + self._begin(part) + self._delta(part, texts)
 
     def _begin(self, part: Part) -> bytes:
-        block = write_block(part)
-        started = {key: _EMPTY.get(key, value) for key, value in block.items()}
-        self._open, self._deltas = True, None
-        return _event("content_block_start", index=self._index, content_block=started)
+        self._open = True
+        if isinstance(part, Reasoning) and is_redacted(part):
+            return _event("content_block_start", index=self._index, content_block=write_block(part))
+        begun, self._deltas = _texts("thinking" if isinstance(part, Reasoning) else "text", self._index)
+        return begun
 
-    def _delta(self, piece: Part) -> bytes:
+    def _delta(self, piece: Part, texts: list[str] | None) -> bytes:
         text: str = getattr(piece, "text", "")
-        if not text:
+        if not text or self._deltas is None:
             return b""
-        if self._deltas is None:
-            field = "thinking" if isinstance(piece, Reasoning) else "text"
-            delta = {"type": f"{field}_delta", field: HOLE}
-            event = {"type": "content_block_delta", "index": self._index, "delta": delta}
-            self._deltas = Template(event, "content_block_delta")
-        return self._deltas.fill(text)
+        return self._deltas.each(texts) if texts else self._deltas.fill(text)
 
     def _whole(self, part: Part) -> bytes:
         """A call, which always comes whole, or a block that only this dialect knows."""
@@ -131,7 +138,7 @@ class MessagesWriter:
             out = self._change({"type": "signature_delta", "signature": write_block(part)["signature"]})
         for citation in self._cited:
             out += self._change({"type": "citations_delta", "citation": citation})
-        self._open, self._cited = False, []
+        self._open, self._cited, self._deltas = False, [], None
         return out + self._stop()
 
     def _change(self, delta: dict[str, Any]) -> bytes:
@@ -139,7 +146,22 @@ class MessagesWriter:
 
     def _stop(self) -> bytes:
         self._index += 1
-        return _event("content_block_stop", index=self._index - 1)
+        return _block_stop(self._index - 1)
+
+
+@lru_cache(512)
+def _texts(field: str, index: int) -> tuple[bytes, Template]:
+    """How a block of this text begins, and its deltas: they differ in nothing but their place."""
+    block = {"type": field, field: ""} | ({"signature": ""} if field == "thinking" else {"citations": None})
+    delta = {"type": f"{field}_delta", field: HOLE}
+    event = {"type": "content_block_delta", "index": index, "delta": delta}
+    begun = _event("content_block_start", index=index, content_block=block)
+    return begun, Template(event, "content_block_delta")
+
+
+@lru_cache(512)
+def _block_stop(index: int) -> bytes:
+    return _event("content_block_stop", index=index)
 
 
 def _event(kind: str, **fields: Any) -> bytes:
