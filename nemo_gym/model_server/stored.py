@@ -22,15 +22,17 @@ from ..capture.reader import ShardReader
 from ..capture.record import CallRecord
 from ..capture.store import CaptureStore
 from ..dialects import responses
-from ..dialects.responses.reply import shown
+from ..dialects.responses.reply import Shape, groups, shown
 from ..exchange.errors import InvalidRequest
-from ..exchange.parts import Message
+from ..exchange.parts import Message, Other, Part
 from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest
 
 NOT_FOUND = "previous_response_not_found"
 _FIELD = "previous_response_id"
 _OURS = re.compile(r"resp_([0-9a-f]{12})7[0-9a-f]{19}\Z")
+_MADE = re.compile(r"[a-z]+_(.+)_\d+\Z")
+"""An item's id has that of its response in it (R26)."""
 _SKEW_S = 3600.0
 """So far may the clocks of two machines that share a folder be apart."""
 _KINDS = ("kind", "reply_id", "dialect", "status")
@@ -93,23 +95,57 @@ class StoredResponses:
             return None
         return await asyncio.to_thread(_look_up, self._directory, response_id)
 
-    async def continued(self, request: ModelRequest) -> ModelRequest:
-        """The request with the conversation that it continues before its own input. Raises InvalidRequest."""
-        response_id = request.previous
-        if response_id is None:
-            return request
+    async def completed(self, request: ModelRequest) -> ModelRequest:
+        """The request with all that it only names: the conversation that it continues, before its own input, and
+        items of earlier responses in their places. Raises InvalidRequest."""
+        messages = request.messages
+        if any(map(_refers, messages)):
+            messages = tuple([await self._with_items(message) for message in messages])
+        if request.previous is not None:
+            earlier = await self._needed(request.previous, _FIELD, request.previous)
+            lead = _led(request)
+            messages = (*messages[:lead], *earlier.conversation, *messages[lead:])
+        return request if messages is request.messages else replace(request, messages=messages)
+
+    async def _needed(self, response_id: str, field: str, named: str) -> Stored:
         if self._directory is None:
-            raise InvalidRequest(
-                f"{_FIELD}: responses are not stored here (capture is off): send the whole conversation as input",
-                param=_FIELD,
-            )
-        earlier = await self.find(response_id)
-        if earlier is None:
-            words = f"{_FIELD}: there is no response {response_id!r}"
-            raise InvalidRequest(words, param=_FIELD, code=NOT_FOUND, status=404)
-        lead = _led(request)
-        messages = (*request.messages[:lead], *earlier.conversation, *request.messages[lead:])
-        return replace(request, messages=messages)
+            words = f"{field}: responses are not stored here (capture is off): send the whole conversation as input"
+            raise InvalidRequest(words, param=field)
+        found = await self.find(response_id)
+        if found is None:
+            raise _missing(field, named)
+        return found
+
+    async def _with_items(self, message: Message) -> Message:
+        parts: list[Part] = []
+        for part in message.parts:
+            item_id = _referred(part)
+            parts += [part] if item_id is None else await self._item(item_id)
+        return replace(message, parts=tuple(parts))
+
+    async def _item(self, item_id: str) -> list[Part]:
+        made = _MADE.match(item_id)
+        response = await self._needed(made[1] if made else "", "input", item_id)
+        for choice in response.reply.choices:
+            for group in groups(shown(choice), response.reply.id, Shape()):
+                if group.id == item_id:
+                    return group.parts
+        raise _missing("input", item_id)
+
+
+def _missing(field: str, named: str) -> InvalidRequest:
+    return InvalidRequest(f"{field}: there is no {named!r}", param=field, code=NOT_FOUND, status=404)
+
+
+def _referred(part: Part) -> str | None:
+    """The id of the item that a part refers to; None when it is a part itself."""
+    if not isinstance(part, Other) or part.body.get("type") != "item_reference":
+        return None
+    return str(part.body.get("id"))
+
+
+def _refers(message: Message) -> bool:
+    return message.role == "assistant" and any(_referred(part) is not None for part in message.parts)
 
 
 def _kept(request: ModelRequest) -> bool:

@@ -144,3 +144,23 @@ async def test_what_is_held_in_memory_is_bounded(tmp_path: Path, monkeypatch: py
             assert (await client.responses.retrieve(response_id)).id == response_id
     assert looked == list(reversed(ids[: len(looked)]))
     assert 0 < len(looked) < 10
+
+
+async def test_an_item_can_be_referred_to_by_its_id(tmp_path: Path) -> None:  # R11 R26
+    async with bench(tmp_path, [Answer(CALLED), Answer(chat_reply())]) as at:
+        client = at.client()
+        first = await client.responses.create(model="m", input="Weather?", tools=[TOOL])
+        reference = [{"type": "item_reference", "id": item.id} for item in first.output]
+        result = {"type": "function_call_output", "call_id": "c1", "output": "sunny"}
+        asked: Any = [{"role": "user", "content": "Weather?"}, *reference[:2], result]
+        await client.responses.create(model="m", input=asked, tools=[TOOL])
+        assert at.backend.calls[1].json()["messages"] == [
+            {"role": "user", "content": "Weather?"},
+            {"role": "assistant", "content": None, "reasoning_content": "Two cities.", "tool_calls": CALLS[:1]},
+            {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+        ]
+        for missing in ("msg_resp_none_0", f"msg_{first.id}_9", "x"):
+            with pytest.raises(openai.NotFoundError) as caught:
+                unknown: Any = [{"role": "user", "content": "x"}, {"type": "item_reference", "id": missing}]
+                await client.responses.create(model="m", input=unknown)
+            assert (caught.value.param, missing in caught.value.message) == ("input", True)
