@@ -104,8 +104,8 @@ class Answer:
         request = self._read()
         assert request.origin is not None
         body = request.origin.body
-        if request.previous is not None:
-            request = self.request = await self.app.stored.continued(request)
+        if self.dialect.name == "responses":
+            request = self.request = await self.app.stored.completed(request)
         self.earlier = await self.app.reuse.take(self.rollout_id, self.dialect.name, body)
         if self.rollout_id is not None:
             self._asked = (self.dialect.name, body)
