@@ -1,7 +1,9 @@
 """Names that environments and agents import: the keys of rows and rollouts, and the run's servers."""
 
+from nemo_gym.config.parser import GlobalConfigDictParser, GlobalConfigDictParserConfig
 from nemo_gym.config.rows import (
     AGENT_REF_KEY_NAME,
+    ATTEMPT_INDEX_KEY_NAME,
     POLICY_API_KEY_KEY_NAME,
     POLICY_BASE_URL_KEY_NAME,
     POLICY_MODEL_KEY_NAME,
@@ -13,10 +15,15 @@ from nemo_gym.config.rows import (
     ROLLOUT_INDEX_KEY_NAME,
     TASK_INDEX_KEY_NAME,
 )
-from nemo_gym.web.service import get_first_server_config_dict, get_global_config_dict
+from nemo_gym.web.service import (
+    get_first_server_config_dict,
+    get_global_config_dict,
+    maybe_get_global_config_dict,
+)
 
 __all__ = [
     "AGENT_REF_KEY_NAME",
+    "ATTEMPT_INDEX_KEY_NAME",
     "POLICY_API_KEY_KEY_NAME",
     "POLICY_BASE_URL_KEY_NAME",
     "POLICY_MODEL_KEY_NAME",
@@ -27,6 +34,9 @@ __all__ = [
     "ROLLOUT_ID_KEY_NAME",
     "ROLLOUT_INDEX_KEY_NAME",
     "TASK_INDEX_KEY_NAME",
+    "GlobalConfigDictParser",
+    "GlobalConfigDictParserConfig",
     "get_first_server_config_dict",
     "get_global_config_dict",
+    "maybe_get_global_config_dict",
 ]

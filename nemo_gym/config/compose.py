@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from . import documents, paths
+from . import directives, documents, paths
 from .faults import Problem, did_you_mean
 from .secrets import masked
 from .types import KINDS, CaptureConfig, JobConfig
@@ -102,9 +102,16 @@ class Composed(msgspec.Struct, frozen=True):
         return Path(job.output) / "logs" if job else paths.absolute("results/logs")
 
 
-def compose(args: Sequence[str]) -> Composed:
-    """Compose a configuration from Hydra-style arguments: `+config_paths=[a.yaml]`, `++a.b=c`, `~a.b`."""
-    return _Composer().compose(args)
+def compose(
+    args: Sequence[str], initial: Mapping[Any, Any] | None = None, env_file: str | Path | None = ENV_FILE
+) -> Composed:
+    """Compose a configuration from Hydra-style arguments: `+config_paths=[a.yaml]`, `++a.b=c`, `~a.b`.
+
+    Args:
+        initial: a configuration below all that; it may name files too.
+        env_file: the file of keys; None for none.
+    """
+    return _Composer().compose(args, initial, env_file)
 
 
 class _Composer:
@@ -114,25 +121,43 @@ class _Composer:
         self.problems: list[Problem] = []
         self.unresolved: set[KeyPath] = set()
 
-    def compose(self, args: Sequence[str]) -> Composed:
+    def compose(
+        self, args: Sequence[str], initial: Mapping[Any, Any] | None = None, env_file: str | Path | None = ENV_FILE
+    ) -> Composed:
         overrides = self._parse(args)
+        if initial:
+            self._initial(initial)
         for override in overrides:
             if override.key_or_group == "config_paths":
                 self._files(override.value(), COMMAND_LINE, ())
-        here = Path.cwd() / ENV_FILE
-        if here.exists():
+        here = None if env_file is None else Path.cwd() / env_file
+        if here is not None and here.exists():
             self._merge(here, ENV_FILE, ())
         for override in overrides:
             if override.key_or_group != "config_paths":
                 self._override(override)
+        if not self.problems:
+            followed = directives.follow(OmegaConf.to_container(self.tree, resolve=False), self._at)  # type: ignore[arg-type]
+            self.tree = OmegaConf.create(followed)
         complete = not self.problems
         written: Any = OmegaConf.to_container(self.tree, resolve=False)
         config = self._resolve(self.tree, ())
         instances = self._instances(config) if complete else []
         return Composed(config, self.origins, instances, written, frozenset(self.unresolved), self.problems, complete)
 
+    def _initial(self, initial: Mapping[Any, Any]) -> None:
+        tree = initial if isinstance(initial, DictConfig) else OmegaConf.create(dict(initial))
+        values: Any = OmegaConf.to_container(tree, resolve=False)
+        if (named := values.pop("config_paths", None)) is not None:
+            self._files(named, "", ())
+        self.tree = OmegaConf.merge(self.tree, values)  # type: ignore[assignment]
+
     def _fault(self, key: str, where: str, message: str) -> None:
         self.problems.append(Problem(key, where, message))
+
+    def _at(self, path: KeyPath, message: str) -> None:
+        where = next((self.origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.origins), "")
+        self._fault(".".join(path), where, message)
 
     # ---- arguments
 
@@ -233,8 +258,7 @@ class _Composer:
 
     def _unresolved(self, path: KeyPath, message: str) -> None:
         self.unresolved.add(path)
-        where = next((self.origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.origins), "")
-        self._fault(".".join(path), where, message)
+        self._at(path, message)
 
     # ---- servers
 

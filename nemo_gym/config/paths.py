@@ -1,20 +1,28 @@
 """Where the project is, and what a path in a configuration means.
 
 A relative path means the same wherever a command is run: it starts at the project's folder. Only what is read is
-looked for in the working folder first.
+looked for first in the folders that `NEMO_GYM_EXTRA_ROOTS` names, and in the working folder.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import nemo_gym
 
+ROOT_DIR = Path(nemo_gym.__file__).resolve().parent
+PARENT_DIR = ROOT_DIR.parent
+
 
 def project_root() -> Path:
     """The checkout's folder; the working folder when the package is installed without one."""
-    root = Path(nemo_gym.__file__).resolve().parents[1]
-    return Path.cwd() if root.name in ("site-packages", "dist-packages") else root
+    return Path.cwd() if PARENT_DIR.name in ("site-packages", "dist-packages") else PARENT_DIR
+
+
+WORKING_DIR = project_root()
+CACHE_DIR = WORKING_DIR / "cache"
+RESULTS_DIR = WORKING_DIR / "results"
 
 
 def absolute(path: str | Path) -> Path:
@@ -22,10 +30,19 @@ def absolute(path: str | Path) -> Path:
     return project_root() / Path(path).expanduser()
 
 
+EXTRA_ROOTS = "NEMO_GYM_EXTRA_ROOTS"
+
+
+def roots() -> list[Path]:
+    """Where what is read is looked for, in that order."""
+    extra = [Path(folder).expanduser() for folder in os.environ.get(EXTRA_ROOTS, "").split(os.pathsep) if folder]
+    return list(dict.fromkeys([*(Path.cwd() / folder for folder in extra), Path.cwd(), project_root()]))
+
+
 def locate(path: str | Path) -> Path:
-    """A path that is to be read; the project's when it is in neither place."""
-    here = Path.cwd() / Path(path).expanduser()
-    return here if here.exists() else absolute(path)
+    """A path that is to be read; the project's when it is in no other place."""
+    candidates = (root / Path(path).expanduser() for root in roots())
+    return next((found for found in candidates if found.exists()), absolute(path))
 
 
 def entrypoint(kind: str, implementation: str, file: str) -> Path:
@@ -35,13 +52,13 @@ def entrypoint(kind: str, implementation: str, file: str) -> Path:
 
 def beside(path: str | Path, pattern: str = "*") -> list[Path]:
     """What is there, where `path` was looked for."""
-    folders = {(base / Path(path).expanduser()).parent for base in (Path.cwd(), project_root())}
+    folders = {(base / Path(path).expanduser()).parent for base in roots()}
     return [found for folder in folders if folder.is_dir() for found in folder.glob(pattern)]
 
 
 def shown(path: str | Path) -> str:
     """The path as a person wants to read it."""
-    for base in (Path.cwd(), project_root()):
+    for base in (Path.cwd(), project_root(), *roots()):
         try:
             return str(Path(path).relative_to(base)) or "."
         except ValueError:

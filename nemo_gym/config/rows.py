@@ -7,6 +7,7 @@ RESPONSES_CREATE_PARAMS_KEY_NAME = "responses_create_params"
 RESPONSE_KEY_NAME = "response"
 REWARD_KEY_NAME = "reward"
 AGENT_REF_KEY_NAME = "agent_ref"
+ATTEMPT_INDEX_KEY_NAME = "_ng_attempt_index"
 
 POLICY_MODEL_KEY_NAME = "policy_model"
 POLICY_BASE_URL_KEY_NAME = "policy_base_url"

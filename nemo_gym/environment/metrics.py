@@ -1,53 +1,169 @@
-"""The figures of `/aggregate_metrics`, which environments and agents extend by overriding two methods.
+"""The figures of `/aggregate_metrics`, which environments and agents extend by overriding three methods.
 
-The arithmetic is `rollouts.statistics`, the same that a job prints: one figure has one definition.
+The arithmetic is `rollouts.statistics`, the same that a job prints: one figure has one definition. What is masked is no
+measurement: it is counted as coverage, and is in no other figure.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..config.types import AggregateMetrics
-from ..rollouts.statistics import describe, numeric_fields
+from ..rollouts.statistics import describe, numeric_fields, t_quantile
 
 _TASK = "_ng_task_index"
 _ROLLOUT = "_ng_rollout_index"
+_ACROSS = "_across_repeats/"
+
+Row = dict[str, Any]
+Tasks = list[list[Row]]
 
 
 class AggregateMetricsMixin:
     """Aggregation over verify responses; both kinds of server have it."""
 
-    def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
-        """Further figures over all rollouts, grouped by task. Merged into `agent_metrics`."""
+    def compute_metrics(self, tasks: Tasks) -> dict[str, Any]:
+        """Further figures over all rollouts, grouped by task. Merged into `agent_metrics`; `per_task_metrics`, a list
+        with a `_ng_task_index` each, into those of the tasks."""
+        return {}
+
+    def compute_repeat_metrics(self, tasks: Tasks) -> dict[str, Any]:
+        """Further figures over one repeat, grouped by task; they take the place of those of the same name."""
         return {}
 
     def get_key_metrics(self, agent_metrics: dict[str, Any]) -> dict[str, Any]:
         """The headline figures: the means, unless overridden."""
         return {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
 
-    def aggregate(self, verify_responses: list[dict[str, Any]]) -> AggregateMetrics:
-        scored = [row for row in verify_responses if not row.get("mask_sample")]
-        if not scored:
-            return AggregateMetrics()
-        tasks: dict[Any, list[dict[str, Any]]] = {}
-        for row in scored:
-            tasks.setdefault(row.get(_TASK, 0), []).append(row)
-        groups = [
-            {_TASK: task} | _described(rows)
-            for task, rows in sorted(tasks.items(), key=lambda item: str(item[0]).zfill(12))
-        ]
-        metrics = _described(scored)
-        metrics |= self.compute_metrics(list(tasks.values()))
-        metrics["num_repeats"] = len({row.get(_ROLLOUT, 0) for row in scored})
-        return AggregateMetrics(
-            group_level_metrics=groups, agent_metrics=metrics, key_metrics=self.get_key_metrics(metrics)
+    def aggregate(self, verify_responses: list[Row]) -> AggregateMetrics:
+        own = type(self).compute_repeat_metrics is not AggregateMetricsMixin.compute_repeat_metrics
+        return compute_aggregate_metrics(
+            verify_responses, self.compute_metrics, self.get_key_metrics, self.compute_repeat_metrics if own else None
         )
 
 
-def _described(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def compute_aggregate_metrics(
+    verify_responses: list[Row],
+    compute_metrics_fn: Callable[[Tasks], dict[str, Any]] | None = None,
+    get_key_metrics_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    compute_repeat_metrics_fn: Callable[[Tasks], dict[str, Any]] | None = None,
+) -> AggregateMetrics:
+    scored = [row for row in verify_responses if not row.get("mask_sample")]
+    coverage = _coverage(verify_responses, scored)
+    if not scored:
+        return AggregateMetrics(agent_metrics=dict(coverage), key_metrics=dict(coverage))
+    tasks = _by(scored, _TASK)
+    groups = [_described(rows) | {_TASK: task} for task, rows in tasks.items()]
+    repeats = _repeats(scored, compute_repeat_metrics_fn)
+    metrics = _described(scored) | coverage
+    if compute_metrics_fn is not None:
+        further = compute_metrics_fn(list(tasks.values()))
+        of_tasks = {row[_TASK]: row for row in further.pop("per_task_metrics", None) or ()}
+        for group in groups:
+            group |= of_tasks.get(group[_TASK], {})
+        metrics |= further
+    metrics["num_repeats"] = len({row.get(_ROLLOUT, 0) for row in verify_responses})
+    choose = get_key_metrics_fn or AggregateMetricsMixin().get_key_metrics
+    key_metrics = choose(metrics) | coverage
+    return AggregateMetrics(
+        group_level_metrics=groups,
+        agent_metrics=metrics | _across(repeats),
+        key_metrics=key_metrics,
+        repeat_level_metrics=repeats,
+    )
+
+
+def _by(rows: Iterable[Row], key: str) -> dict[Any, list[Row]]:
+    """The rows by the value of one field, in its order: numbers as numbers, before texts."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.get(key, 0), []).append(row)
+    return dict(sorted(groups.items(), key=lambda item: (isinstance(item[0], str), item[0])))
+
+
+def _described(rows: list[Row]) -> dict[str, Any]:
     """`mean/reward`, `max/reward`, ... of every numeric field."""
     return {
         f"{figure}/{name}": value
         for name, values in numeric_fields(rows).items()
         for figure, value in describe(values).items()
     }
+
+
+def _coverage(rows: list[Row], scored: list[Row]) -> dict[str, Any]:
+    """Of how much the figures are; nothing where nothing is masked."""
+    if len(rows) == len(scored):
+        return {}
+    measured = {row.get(_TASK, 0) for row in scored}
+    return {
+        "coverage/measured_rollouts": len(scored),
+        "coverage/masked_rollouts": len(rows) - len(scored),
+        "coverage/measured_tasks": len(measured),
+        "coverage/fully_masked_tasks": len({row.get(_TASK, 0) for row in rows} - measured),
+    }
+
+
+def _repeats(scored: list[Row], further: Callable[[Tasks], dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """A row of figures for each repeat, where there are several."""
+    repeats = _by(scored, _ROLLOUT)
+    if len(repeats) < 2:
+        return []
+    every = {row.get(_TASK, 0) for row in scored}
+    figures = []
+    for repeat, rows in repeats.items():
+        present = len({row.get(_TASK, 0) for row in rows})
+        figures.append(
+            {_ROLLOUT: repeat, "sample_count": present, "missing_count": len(every) - present} | _spread(rows)
+        )
+    if further is not None:
+        own = [further(list(_by(rows, _TASK).values())) for rows in repeats.values()]
+        for name in {name for row in own for name in row}:
+            values = [row.get(name) for row in own]
+            finite = all(_is_finite(value) for value in values)
+            for row, value in zip(figures, values, strict=True):
+                row.pop(name, None)
+                if finite:
+                    row[name] = float(value)  # type: ignore[arg-type]
+    return figures
+
+
+def _spread(rows: list[Row]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for name, values in numeric_fields(rows).items():
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+        error = describe(values)["std"] / math.sqrt(len(values))
+        told = describe(values) | {"sem": error, "p25": low, "p75": high} | _interval(values, error)
+        figures |= {f"{figure}/{name}": value for figure, value in told.items()}
+    return figures
+
+
+def _interval(values: list[float], error: float) -> dict[str, float]:
+    if len(values) < 2:
+        return {}
+    mean, reach = statistics.fmean(values), t_quantile(len(values) - 1) * error
+    return {"ci_low_95": mean - reach, "ci_high_95": mean + reach}
+
+
+def _across(repeats: list[dict[str, Any]]) -> dict[str, float]:
+    """How each repeat's estimates vary; what is a measure of spread already is not spread again."""
+    figures: dict[str, float] = {}
+    names = {name for row in repeats for name, value in row.items() if _is_finite(value) and _is_estimate(name)}
+    for name in sorted(names):
+        values = [float(row[name]) for row in repeats if _is_finite(row.get(name))]
+        error = describe(values)["std"] / math.sqrt(len(values))
+        told = describe(values) | {"se": error} | _interval(values, error)
+        figures |= {f"{figure}{_ACROSS}{name}": value for figure, value in told.items()}
+    return figures
+
+
+def _is_estimate(name: str) -> bool:
+    head, _, rest = name.partition("/")
+    spreads = ("max", "min", "median", "std", "sem", "p25", "p75", "ci_low_95", "ci_high_95")
+    return not (rest and head in spreads) and name not in (_ROLLOUT, "sample_count", "missing_count")
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

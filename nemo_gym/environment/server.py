@@ -8,15 +8,25 @@ The requests here are NeMo Gym's, by name and by field; a subclass adds the fiel
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from ..dialects.responses.objects import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from ..web.bugs import AnswersBugs
+from ..web.rollout import RolloutContextMiddleware
 from ..web.service import SimpleServer
+from .episodes import (
+    ResourcesCloseSessionRequest,
+    ResourcesCloseSessionResponse,
+    ResourcesSeedSessionRequest,
+    ResourcesSeedSessionResponse,
+)
+from .failure_kinds import validate_failure_kind
+from .judge import judge_failsafe
+from .mcp_names import normalize_tool_name
 from .metrics import AggregateMetricsMixin
 
 
@@ -30,6 +40,8 @@ class ReverifyMode(StrEnum):
 
 class BaseResourcesServerConfig(BaseRunServerInstanceConfig):
     REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.UNKNOWN
+    expose_tools_over_mcp: bool = False
+    """Serve the tool routes over MCP at `/mcp` too (`mcp.py`)."""
 
 
 class BaseRunRequest(BaseModel):
@@ -57,6 +69,17 @@ class BaseVerifyResponse(BaseVerifyRequest):
     failure_reason: str | None = None
     """The same for a person."""
 
+    @field_validator("failure_kind")
+    @classmethod
+    def _known_kind(cls, value: str | None) -> str | None:
+        return validate_failure_kind(value)
+
+
+class BaseMultiRewardVerifyResponse(BaseVerifyResponse):
+    """Several rewards by name, the same names for every task; `reward` is the one figure that stands for them all."""
+
+    reward_components: dict[str, float]
+
 
 class BaseSeedSessionRequest(BaseModel):
     """Sent once before a rollout. A subclass reads the fields of its rows here."""
@@ -72,16 +95,52 @@ class SimpleResourcesServer(AggregateMetricsMixin, SimpleServer):
     def setup_webserver(self) -> FastAPI:
         app = FastAPI()
         self.setup_session_middleware(app)
+        app.add_middleware(RolloutContextMiddleware)
         app.add_middleware(AnswersBugs)
         app.post("/seed_session")(self.seed_session)
-        app.post("/verify")(self.verify)
+        app.post("/close_session")(self.close_resources_session)
+        app.post("/verify")(judge_failsafe(self.verify))
         app.post("/aggregate_metrics")(self.aggregate_metrics)
         app.get("/reverify_mode")(self.get_reverify_mode)
         return app
 
-    async def seed_session(self, body: BaseSeedSessionRequest) -> BaseSeedSessionResponse:
+    def asgi(self) -> Any:
+        app = super().asgi()
+        if self.config.expose_tools_over_mcp:
+            from .mcp import install_auto_exposure  # with the `mcp` extra
+
+            install_auto_exposure(self, app)
+        return app
+
+    def normalize_tool_name(self, name: str) -> str:
+        """A tool's own name, where an agent that speaks MCP put this server's name before it."""
+        return normalize_tool_name(name, self.config.name or type(self).__name__)
+
+    def mcp_tools(self, harvested: list[Any], catchall: Any) -> list[Any] | None:
+        """The tools that are served over MCP; None or nothing for none.
+
+        Args:
+            harvested: one for each typed POST route.
+            catchall: makes further ones of the route with a path parameter, `catchall.tool(name, schema, description)`;
+                None where there is no such route.
+        """
+        return harvested
+
+    def mcp_allowed_tools_for_session(self, seed_body: dict[str, Any]) -> list[str] | None:
+        """The tools that the rollout of this seed may use; None for all."""
+        return None
+
+    async def seed_session(
+        self, body: ResourcesSeedSessionRequest | BaseSeedSessionRequest
+    ) -> ResourcesSeedSessionResponse | BaseSeedSessionResponse:
         """Prepares what one rollout needs; the default keeps nothing."""
+        if isinstance(body, ResourcesSeedSessionRequest):
+            return ResourcesSeedSessionResponse(resources_session_id=body.resources_session_id)
         return BaseSeedSessionResponse()
+
+    async def close_resources_session(self, body: ResourcesCloseSessionRequest) -> ResourcesCloseSessionResponse:
+        """Frees what a session holds. An override closes twice, and what was never seeded, without complaint."""
+        return ResourcesCloseSessionResponse(resources_session_id=body.resources_session_id)
 
     async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
         """The row and its response, with a reward. A failure of the verifier itself is raised, never a reward of 0."""

@@ -111,6 +111,9 @@ def _check(body: Any, status: int) -> None:
     """A result has a reward that is a finite number; anything else is a failure, not a zero."""
     if not isinstance(body, dict):
         raise _Failed(Failure("agent", f"its answer is {type(body).__name__}, not an object", status))
+    if said := body.get("_ng_failure_class"):  # its reward is a stand-in: the judge could not be asked
+        reason = f"{said}: {body.get('failure_reason') or 'no reason given'}"
+        raise _Failed(Failure("verifier", shortened(reason), status))
     reward = body.get("reward")
     if isinstance(reward, bool):
         body["reward"] = float(reward)

@@ -63,6 +63,18 @@ def compute_pass_majority_metrics(
     return figures, scores, names, most
 
 
+def add_avg_sample_std_dev(
+    metrics: dict[str, Any], all_score_dicts: Sequence[Sequence[Scores]], score_names: Iterable[str], max_k: int
+) -> None:
+    """Adds to `metrics` how much a task's first k scores vary, on average over the tasks that have two of them."""
+    for k in range(2, max_k + 1):
+        for name in score_names:
+            columns = [[one[name] for one in task[:k] if name in one] for task in all_score_dicts]
+            spreads = [statistics.stdev(column) for column in columns if len(column) >= 2]
+            if spreads:
+                metrics[f"pass@1[avg-of-{k}]/{name}/avg_sample_std_dev"] = statistics.fmean(spreads)
+
+
 def compute_subset_metrics(
     tasks: Sequence[Sequence[Mapping[str, Any]]],
     subset_key: str,

@@ -31,6 +31,16 @@ def rollout_path(rollout_id: str | None, path: str) -> str:
     return f"{_PREFIX}{rollout_id}{path}"
 
 
+def rollout_path_prefix(rollout_id: str | None) -> str:
+    """The beginning of a path within a rollout; empty without one."""
+    return rollout_path(rollout_id, "")
+
+
+def apply_rollout_prefix(base_url: str, rollout_id: str | None) -> str:
+    """A model server's root URL within a rollout; unchanged without one."""
+    return base_url.rstrip("/") + rollout_path(rollout_id, "") if rollout_id else base_url
+
+
 def split_rollout(path: str, headers: Headers) -> tuple[str | None, str]:
     """The rollout id that a request names, and its path without the prefix.
 

@@ -13,7 +13,7 @@ import resource
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from aiohttp import ClientResponseError
@@ -67,6 +67,11 @@ def get_global_config_dict() -> dict[str, Any]:
     return ServerClient(_context.servers, _context.kinds).global_config_dict if _context else {}
 
 
+def maybe_get_global_config_dict() -> dict[str, Any] | None:
+    """The same; None outside of a server."""
+    return get_global_config_dict() if _context else None
+
+
 def get_first_server_config_dict(config: Mapping[str, Any], name: str) -> Any:
     """A server's innermost level: `instance -> kind -> implementation`."""
     (implementations,) = config[name].values()
@@ -91,6 +96,8 @@ class SimpleServer(BaseModel):
 
     config: BaseRunServerInstanceConfig
     server_client: ServerClient
+    ray_enabled: ClassVar[bool | None] = None
+    """Kept for environments that set it; nothing here starts Ray for them."""
 
     @property
     def context(self) -> ServerContext | None:

@@ -103,7 +103,8 @@ def test_an_environment_adds_figures_of_its_own(app):
     rows.append({"_ng_task_index": 2, "reward": 9.0, "mask_sample": True})
     with TestClient(app) as client:
         metrics = client.post("/aggregate_metrics", json={"verify_responses": rows}).json()
-        assert metrics["key_metrics"] == {"best": 4.0}
+        coverage = {"measured_rollouts": 3, "masked_rollouts": 1, "measured_tasks": 3, "fully_masked_tasks": 1}
+        assert metrics["key_metrics"] == {"best": 4.0} | {f"coverage/{name}": n for name, n in coverage.items()}
         assert metrics["agent_metrics"]["median/reward"] == 2.0
         assert [group["_ng_task_index"] for group in metrics["group_level_metrics"]] == [0, 1, 10]
         empty = client.post("/aggregate_metrics", json={"verify_responses": []}).json()
