@@ -7,6 +7,7 @@ neither in argv, nor in the environment, nor on a disk.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -109,6 +110,14 @@ class Child:
             self._release()
         return status
 
+    async def ended(self, timeout_s: float) -> int | None:
+        """As `wait`, on a running loop."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while self._keeper.poll() is None and loop.time() < until:
+            await _until_gone(self._keeper.pid, until - loop.time())
+        return self.wait(0)
+
     def stop(self, grace_s: float = _DEFAULT_GRACE_S) -> int | None:
         """End the tree and wait until it is gone."""
         until = time.monotonic() + grace_s + _MARGIN_S
@@ -123,6 +132,23 @@ class Child:
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None
+
+
+async def _until_gone(pid: int, timeout_s: float) -> None:
+    """Returns when a child has ended, or a while later where the system cannot tell."""
+    loop = asyncio.get_running_loop()
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        await asyncio.sleep(min(timeout_s, 0.05))
+        return
+    gone: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, gone.cancel)
+    try:
+        await asyncio.wait({gone}, timeout=timeout_s)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def _readable(content: bytes) -> BinaryIO:

@@ -15,9 +15,9 @@ from fastapi.responses import JSONResponse
 
 from ..web.peers import get_response_json
 
-Kind = Literal["agent", "model", "verifier", "infrastructure"]
+Kind = Literal["agent", "model", "verifier", "timeout", "infrastructure"]
 _WORDS = 2000
-_STATUS = {"agent": 500, "model": 502, "verifier": 502, "infrastructure": 503}
+_STATUS = {"agent": 500, "model": 502, "verifier": 502, "timeout": 504, "infrastructure": 503}
 
 
 class RolloutFailed(Exception):

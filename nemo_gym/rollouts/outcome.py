@@ -20,7 +20,7 @@ INCOMPLETE: dict[FailureKind, str | None] = {
 }
 """What the record of the rollout's calls is sealed with."""
 
-_SAID = ("agent", "model", "verifier", "infrastructure")
+_SAID = ("agent", "model", "verifier", "timeout", "infrastructure")
 _WORDS = 2000
 
 

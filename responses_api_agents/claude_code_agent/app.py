@@ -1,0 +1,48 @@
+"""Claude Code, headless, on a model of one's own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from nemo_gym.agent_server.command import CommandAgent, CommandAgentConfig, Invocation
+
+_QUIET = (
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "DISABLE_TELEMETRY",
+    "DISABLE_ERROR_REPORTING",
+    "DISABLE_AUTOUPDATER",
+    "IS_SANDBOX",  # it lets nobody skip its permissions as root elsewhere
+)
+
+
+class ClaudeCodeAgentConfig(CommandAgentConfig):
+    api: Literal["messages"] = "messages"
+    tools: list[str] | None = None
+    """The tools that it offers; all of its own if null."""
+    max_turns: int | None = Field(default=None, ge=1)
+
+
+class ClaudeCodeAgent(CommandAgent):
+    config: ClaudeCodeAgentConfig
+
+    def invocation(self) -> Invocation:
+        config = self.config
+        flags = ["-p", "--output-format", "json", "--dangerously-skip-permissions", "--model", "{model}"]
+        if config.tools is not None:
+            flags += ["--tools", ",".join(config.tools)]
+        if config.max_turns is not None:
+            flags += ["--max-turns", str(config.max_turns)]
+        environment = {
+            "ANTHROPIC_BASE_URL": "{root_url}",
+            "ANTHROPIC_API_KEY": "{api_key}",
+            "ANTHROPIC_SMALL_FAST_MODEL": "{model}",
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "{max_output_tokens}",
+            **dict.fromkeys(_QUIET, "1"),
+        }
+        return Invocation(tuple(flags), "claude-code", environment=environment, stdin="{prompt}")
+
+
+if __name__ == "__main__":
+    ClaudeCodeAgent.run_webserver()
