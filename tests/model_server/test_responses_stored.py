@@ -160,7 +160,7 @@ async def test_an_item_can_be_referred_to_by_its_id(tmp_path: Path) -> None:  # 
             {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
         ]
         for missing in ("msg_resp_none_0", f"msg_{first.id}_9", "x"):
+            unknown: Any = [{"role": "user", "content": "x"}, {"type": "item_reference", "id": missing}]
             with pytest.raises(openai.NotFoundError) as caught:
-                unknown: Any = [{"role": "user", "content": "x"}, {"type": "item_reference", "id": missing}]
                 await client.responses.create(model="m", input=unknown)
             assert (caught.value.param, missing in caught.value.message) == ("input", True)

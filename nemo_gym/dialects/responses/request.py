@@ -122,8 +122,9 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     if request.model is not None:
         body["model"] = request.model
     body["store"] = False
-    if request.tools:
-        body["tools"] = write_tools(request.tools)
+    declared = _declared_again(request, read)
+    if declared:
+        body["tools"] = declared
     if request.tool_choice != "auto" or "tool_choice" in read:
         same = read_choice(read.get("tool_choice"), request.tools) == request.tool_choice and "tool_choice" in read
         body["tool_choice"] = read["tool_choice"] if same else write_choice(request.tool_choice)
@@ -136,6 +137,19 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
     if reasoning:
         body["reasoning"] = reasoning
     return body | _write_format(request, read)
+
+
+def _declared_again(request: ModelRequest, read: Mapping[str, Any]) -> list[Any]:
+    """The tools as the client declared them, where nobody changed them; what a search found stays in its item."""
+    tools = list(read.get("tools") or ())
+    items = read.get("input")
+    items = items if isinstance(items, list) else []
+    if not read or _read_declared(read, items) != request.tools:
+        return write_tools(request.tools)
+    for item in items:
+        if item.get("type") == "additional_tools":
+            tools += [tool for tool in item["tools"] if tool not in tools]
+    return tools
 
 
 def _write_sampling(sampling: Sampling, body: Mapping[str, Any]) -> dict[str, Any]:

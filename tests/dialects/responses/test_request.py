@@ -137,7 +137,9 @@ def test_namespaces_additional_tools_and_search():  # R5 R6 R8
         ("exec", None, "custom"),
     ]
     assert len(request.messages) == 1
-    assert responses.write_request(request)["tools"][0] == {"type": "namespace", "name": "ns", "tools": [TOOL]}
+    written = responses.write_request(request)
+    assert written["tools"] == [*request.origin.body["tools"], {"type": "custom", "name": "exec"}]
+    assert written["input"] == [{"role": "user", "content": "q"}]
 
 
 @pytest.mark.parametrize(
