@@ -16,7 +16,9 @@ async def serving(app: Any) -> AsyncIterator[str]:
     """Serves an ASGI application; yields its base URL, without `/v1`."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2, timeout_keep_alive=75)
+    )
     running = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started:

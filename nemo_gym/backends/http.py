@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import time
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
+from aiohttp.payload import BytesPayload
 from msgspec.structs import replace
 
 from ..dialects import codec
@@ -26,6 +27,7 @@ from ..web.client import session
 from . import counting
 from .backend import Capabilities
 from .failures import REPEATABLE, is_overflow, pause
+from .sending import AT_ONCE, Turn
 
 _PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _VERSION = "2023-06-01"
@@ -38,6 +40,10 @@ _ROLES = {
     "late_system": ["user", "assistant", "PROBE", "user"],
 }
 """A capability's probe: the message in question among others."""
+
+
+Body = Callable[[], bytes | BytesPayload]
+"""Made for each try, so that nothing holds the bytes while the endpoint generates."""
 
 
 class HttpBackend:
@@ -84,16 +90,16 @@ class HttpBackend:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(10.0, timeout_s))
         self._roles: dict[str, bool] | None = None
         self._turn = 0
+        self._sending = asyncio.Semaphore(AT_ONCE)
 
     async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
         relayed = call.relayed
-        body = self._body(request, relayed)
         first = self._next_url(call.rollout_id)
         for number in range(self._retries + 1):
             url = self._urls[(first + number) % len(self._urls)]
             started = time.time()
             try:
-                reply = await (self._relay if relayed else self._try)(url, body, call)
+                reply = await (self._relay if relayed else self._try)(url, request, call)
             except ModelError as error:
                 call.attempts.append(Attempt(url, started, time.time(), error.kind))
                 if number == self._retries or not _repeatable(error) or call.increments:
@@ -127,8 +133,12 @@ class HttpBackend:
         self._turn += 1
         return self._turn % len(self._urls)
 
-    async def _try(self, url: str, body: bytes, call: Call) -> ModelReply:
-        status, headers, data = await self._send("POST", url + _PATHS[self._dialect.name], body)
+    async def _try(self, url: str, request: ModelRequest, call: Call) -> ModelReply:
+        path = _PATHS[self._dialect.name]
+        async with Turn(self._sending, call.size) as turn:
+            status, headers, data = await self._send(
+                "POST", url + path, lambda: turn.noted(self._body(request, relayed=False))
+            )
         call.raw = data
         if status != 200:
             raise self._failure(status, headers, data)
@@ -148,11 +158,15 @@ class HttpBackend:
             raise ModelError(502, "backend", f"the backend's reply could not be read ({kind})") from error
         return reply
 
-    async def _relay(self, url: str, body: bytes, call: Call) -> ModelReply:
+    async def _relay(self, url: str, request: ModelRequest, call: Call) -> ModelReply:
         """A try whose increments go out as they come."""
         reader = self._dialect.stream_reader()
         chunks: list[bytes] = []
-        async with self._response("POST", url + _PATHS[self._dialect.name], body) as response:
+        path = _PATHS[self._dialect.name]
+        async with (
+            Turn(self._sending, call.size) as turn,
+            self._response("POST", url + path, lambda: turn.noted(self._body(request, relayed=True))) as response,
+        ):
             streams = response.status == 200 and response.content_type == "text/event-stream"
             async for data in response.content.iter_any():
                 chunks.append(data)
@@ -167,19 +181,23 @@ class HttpBackend:
         return reader.finish() if streams else self._read(call.raw, call)
 
     async def _send(
-        self, method: str, url: str, body: bytes | None, limits: aiohttp.ClientTimeout | None = None
+        self, method: str, url: str, body: bytes | Body | None, limits: aiohttp.ClientTimeout | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
         async with self._response(method, url, body, limits) as response:
             return response.status, response.headers, await response.read()
 
     @contextlib.asynccontextmanager
     async def _response(
-        self, method: str, url: str, body: bytes | None, limits: aiohttp.ClientTimeout | None = None
+        self, method: str, url: str, body: bytes | Body | None, limits: aiohttp.ClientTimeout | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The endpoint's answer; a transport failure as a ModelError that gives its type."""
         try:
             async with session().request(
-                method, url, data=body, headers=self._headers, timeout=limits or self._timeout
+                method,
+                url,
+                data=body() if callable(body) else body,
+                headers=self._headers,
+                timeout=limits or self._timeout,
             ) as response:
                 yield response
         except TimeoutError:

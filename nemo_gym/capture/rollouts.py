@@ -15,6 +15,8 @@ class Rollout:
         """Call id -> digest of its row, in order."""
         self.records: list[CallRecord] | None = []
         """None when they are no longer held."""
+        self.size = 0
+        """Of its records, about."""
         self.lost = False
         """A call of it could not be recorded."""
 
@@ -22,11 +24,13 @@ class Rollout:
 class Rollouts:
     """Bounded: the least recently used are forgotten, and records before that."""
 
-    def __init__(self, max_rollouts: int, max_records: int) -> None:
+    def __init__(self, max_rollouts: int, max_records: int, max_bytes: int = 128 << 20) -> None:
         self._rollouts: OrderedDict[str, Rollout] = OrderedDict()
         self._max_rollouts = max_rollouts
         self._max_records = max_records
+        self._max_bytes = max_bytes
         self._records = 0
+        self._bytes = 0
         self.forgot = False
         """Whether any was."""
 
@@ -42,17 +46,20 @@ class Rollouts:
         if record.rollout_id is not None:
             self.use(record.rollout_id).calls.pop(record.call_id, None)
 
-    def durable(self, record: CallRecord) -> None:
+    def durable(self, record: CallRecord, size: int) -> None:
+        """`size` is about what was new in it."""
         rollout = self._rollouts.get(record.rollout_id) if record.rollout_id is not None else None
         if rollout is None or rollout.records is None:
             return
         rollout.records.append(record)
+        rollout.size += size
         self._records += 1
-        if self._records > self._max_records:
+        self._bytes += size
+        if self._records > self._max_records or self._bytes > self._max_bytes:
             for other in self._rollouts.values():
                 self.drop_records(other)
-                if self._records <= self._max_records // 2:  # not again at each call to come
-                    break
+                if self._records <= self._max_records // 2 and self._bytes <= self._max_bytes // 2:
+                    break  # not again at each call to come
 
     def lost(self, record: CallRecord) -> None:
         if record.rollout_id is not None:
@@ -72,7 +79,8 @@ class Rollouts:
 
     def drop_records(self, rollout: Rollout) -> None:
         self._records -= len(rollout.records or ())
-        rollout.records = None
+        self._bytes -= rollout.size
+        rollout.records, rollout.size = None, 0
 
 
 def rollout_digest(digests: Iterable[bytes]) -> str:

@@ -345,10 +345,11 @@ class ShardWriter:
             self._fail(job.items, failure)
             return
         self._failure = None
+        size = 0 if job.data is None else job.data.size // max(len(job.items), 1)
         for item in job.items:
             value = item.value
             if isinstance(value, CallRecord):
-                self._rollouts.durable(value)
+                self._rollouts.durable(value, size)
             elif isinstance(value, Seal):
                 self._sealed(value)
             if item.done is not None and not item.done.done():

@@ -51,6 +51,8 @@ class Call:
         self.attempts: list[Attempt] = []
         self.increments: list[Increment] = []
         self.received = time.time()
+        self.size = 0
+        """Bytes of the client's body."""
         self.sent: float | None = None
         self.replied: float | None = None
         """When the backend had answered, or failed."""

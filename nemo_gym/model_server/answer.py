@@ -116,7 +116,7 @@ class Answer:
         config = self.app.server.config
         relay = self.streamed and config.stream == "relay"
         self.call = Call(request, rollout_id=self.rollout_id, prior=prior, relay=self.delivery.wake if relay else None)
-        self.call.received = self.received
+        self.call.received, self.call.size = self.received, self.size
         logs.bind(call_id=self.call.id)
         self.sent = self.app.adapter.adapt(request, self.app.readiness.capabilities)
         self._generating = asyncio.ensure_future(self._generate(self.sent, self.call))

@@ -192,6 +192,7 @@ class ModelApp:
             await counting.answer(self, body, problem, delivery)
             return
         answer = Answer(self, dialect, delivery, rollout_id, body)
+        del body  # the answer lets go of it
         self._calls += 1
         answers = self.answers.setdefault(rollout_id, set())
         answers.add(answer)

@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 
 from . import workers
+from .memory import Trimmer
 from .protocol import HttpProtocol
 
 GRACE_S = 3.0
@@ -43,6 +44,7 @@ class _Server(uvicorn.Server):
             gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 20, 50)
+            Trimmer().start()
         among = workers.current()
         if among is not None:
             among.open(self._adopted)

@@ -291,3 +291,16 @@ async def test_no_secret_is_recorded(tmp_path):  # C8
     assert read.received.messages == request.messages
     assert read.received.origin.body["extra"] == {"Team_Token": "[redacted]", "note": "see [redacted]"}
     assert read.raw == b'{"authorization": "[redacted]", "x": 1'
+
+
+async def test_what_is_held_for_readers_is_bounded_in_bytes(tmp_path):
+    writer = writer_in(tmp_path, "flush")
+    writer._rollouts._max_bytes = 3_000_000
+    for number in range(12):
+        large = chat_request([{"role": "user", "content": f"{number} " + "x" * 500_000}])
+        await writer.commit(record(rollout_id=f"r{number}", received=large, sent=large))
+    assert writer._rollouts._bytes <= 3_000_000
+    assert writer.calls("r0") is None
+    assert len(writer.calls("r11")) == 1
+    assert writer._rollouts._bytes == sum(one.size for one in writer._rollouts._rollouts.values())
+    writer.close()

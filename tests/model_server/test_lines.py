@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +12,10 @@ import fastapi
 import httpx
 import pytest
 
+from nemo_gym.capture.shard import File
 from nemo_gym.dialects.chat.schema import ChatRequest
 from tests.bench import HELLO, TOOL, bench
-from tests.scripted import Answer, chat_reply, tool_call
+from tests.scripted import Answer, chat_chunks, chat_reply, tool_call
 
 CHAT = "/v1/chat/completions"
 
@@ -163,3 +166,136 @@ async def test_calls_that_are_cut_off(tmp_path: Path) -> None:  # A19
         assert (response.output, response.status) == ([], "incomplete")
         records = at.records()
     assert {record.reply.choices[0].parts[0].arguments for record in records} == {'{"city": "Ro'}
+
+
+ROUTES = [
+    ("POST", "/v1/chat/completions", {"messages": HELLO}),
+    ("POST", "/v1/responses", {"input": "x"}),
+    ("POST", "/v1/messages", {"model": "m", "max_tokens": 9, "messages": HELLO}),
+    ("POST", "/v1/messages/count_tokens", {"model": "m", "messages": HELLO}),
+    ("GET", "/v1/models", None),
+    ("GET", "/health", None),
+    ("GET", "/ready", None),
+    ("GET", "/metrics", None),
+]
+
+
+async def test_every_route_also_below_a_rollout_and_with_a_query(tmp_path: Path) -> None:  # A1
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+        made = (await client.post("/v1/responses", json={"input": "x"})).json()["id"]
+        for method, path, body in [*ROUTES, ("GET", f"/v1/responses/{made}", None)]:
+            expected = (await client.request(method, path, json=body)).status_code
+            assert expected == (501 if path.endswith("count_tokens") else 200), path  # no tokenizer here: never a guess
+            for other in (f"/ng-rollout/r1{path}", f"{path}?beta=true&x=%2F", f"/ng-rollout/r1{path}?a=/v1/models"):
+                assert (await client.request(method, other, json=body)).status_code == expected, other
+            if method == "POST":
+                assert (await client.get(path)).status_code == 405
+        for path in (
+            "/",
+            "/v1",
+            "/v1/chat",
+            "/v1/chat/completions/",
+            "/ng-rollout/r1",
+            "/seal",
+            "/calls",
+            "//v1/models",
+        ):
+            assert (await client.get(path)).status_code == 404, path
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+async def test_nothing_leaves_before_the_record_is_durable(tmp_path: Path, path: str, streamed: bool) -> None:  # A8
+    """A slow disk: not a byte of the answer, whole or streamed, while the sync runs."""
+    held = threading.Event()
+
+    def sync(file: File) -> None:
+        assert held.wait(60)
+
+    body = {"messages": HELLO, "input": "x", "max_tokens": 9, "model": "m", "stream": streamed}
+    async with bench(tmp_path, [Answer(chat_reply("Hello!"))]) as at, httpx.AsyncClient(base_url=at.url) as client:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(File, "sync", sync)
+            got: list[bytes] = []
+
+            async def ask() -> None:
+                async with client.stream("POST", path, json=body, timeout=60) as answer:
+                    got.append(str(answer.status_code).encode())
+                    got.extend([data async for data in answer.aiter_bytes()])
+
+            asking = asyncio.create_task(ask())
+            while not at.backend.calls:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert got == []
+            held.set()
+            await asking
+    assert b"Hello!" in b"".join(got)
+
+
+CALLED = {"tool_calls": [tool_call("get_weather", '{"city": "Rome"}')], "content": "I will not. "}
+MARKUP = 'I will not. <tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("stream", ["replay", "relay"])
+async def test_no_call_comes_out_of_tool_choice_none(tmp_path: Path, stream: str) -> None:  # A10 V0
+    """A backend that parses calls all the same: what the model wrote is text, in every view."""
+    chunks = chat_chunks(
+        {"role": "assistant", "content": "I will not. "},
+        {
+            "tool_calls": [
+                {"index": 0, **CALLED["tool_calls"][0]}  # type: ignore[dict-item]
+            ]
+        },
+        finish="tool_calls",
+    )
+
+    def answer(request: Any) -> Answer:
+        if not request.asks:
+            return Answer({"data": []})
+        return Answer(chunks=chunks) if request.json().get("stream") else Answer(chat_reply(None, message=CALLED))
+
+    async with bench(tmp_path, answer, stream=stream) as at:
+        client = at.client()
+        asked: dict[str, Any] = {"model": "m", "messages": HELLO, "tools": [TOOL], "tool_choice": "none"}
+        whole = await client.chat.completions.create(**asked)
+        assert whole.choices[0].message.tool_calls is None
+        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == (MARKUP, "stop")
+        async with client.chat.completions.stream(**asked) as events:
+            streamed = await events.get_final_completion()
+        assert streamed.choices[0].message.tool_calls is None
+        assert (streamed.choices[0].message.content, streamed.choices[0].finish_reason) == (MARKUP, "stop")
+        tool = {"type": "function", **TOOL["function"]}
+        response = await client.responses.create(model="m", input="x", tools=[tool], tool_choice="none")
+        assert [item.type for item in response.output] == ["message"]
+        assert response.output_text == MARKUP
+        events_ = [
+            event
+            async for event in await client.responses.create(
+                model="m", input="x", tools=[tool], tool_choice="none", stream=True
+            )
+        ]
+        assert events_[-1].response.output_text == MARKUP
+        asked["tool_choice"] = "auto"
+        assert (await client.chat.completions.create(**asked)).choices[0].message.tool_calls
+        records = at.records()
+    assert [[part.text for part in record.reply.choices[0].parts] for record in records[:4]] == [[MARKUP]] * 4
+    assert records[4].reply.choices[0].finish == "tool_calls"
+
+
+async def test_a_field_travels_under_its_name_on_the_wire(tmp_path: Path) -> None:  # A14
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
+    async with bench(tmp_path, [Answer(chat_reply('{"a": 1}'))]) as at, httpx.AsyncClient(base_url=at.url) as client:
+        body = {"model": "m", "input": "x", "text": {"format": form}}
+        made = (await client.post("/v1/responses", json=body)).json()
+        text = (await client.post("/v1/responses", json=body | {"stream": True})).text
+        sent = at.backend.calls[0].json()["response_format"]
+        typed = await at.client().responses.create(**body)
+    assert sent["type"] == "json_schema"
+    assert sent["json_schema"]["schema"] == schema
+    assert made["text"]["format"]["schema"] == schema
+    assert "schema_" not in json.dumps(made) + text + json.dumps(sent)
+    last = json.loads(text.rpartition("data: ")[2])
+    assert last["response"]["text"]["format"]["schema"] == schema
+    assert typed.text.format.schema_ == schema  # as the SDK calls it in Python
