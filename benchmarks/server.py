@@ -96,6 +96,7 @@ def cases() -> list[Case]:
     plain = reply(text(200))
     asked = {"model": "m", "max_tokens": 400, "system": "Be kind.", "messages": hello[1:]}
     streamed = {**small, "stream": True}
+    spoken = {"model": "m", "input": text(40), "stream": True}
     return [
         Case("chat", small, plain, 2.5),
         Case("chat, streamed", streamed, plain, 2.8),
@@ -104,7 +105,8 @@ def cases() -> list[Case]:
         Case("200 tokens with ids", small, reply(text(200), 200), 2.0, calls=4000, ids=True),
         Case("8,000 tokens with ids", small, reply(text(8000), 8000), 1.0, concurrent=16, calls=300, ids=True),
         Case("chat, one at a time", small, plain, 3.0, concurrent=1, calls=1500),
-        Case("responses, streamed", {"input": text(40), "stream": True}, plain, 3.0, path="/v1/responses"),
+        Case("responses, streamed", spoken, plain, 3.0, path="/v1/responses"),
+        Case("responses, streamed, 200 deltas", spoken, reply("x" * 6400), 5.5, path="/v1/responses"),
         Case("messages", asked, plain, 2.8, path="/v1/messages"),
         Case("messages, streamed", {**asked, "stream": True}, plain, 3.0, path="/v1/messages"),
         Case("messages, agent, streamed", messages_agent(), called(), 3.0, calls=4000, path="/v1/messages"),
