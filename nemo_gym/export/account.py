@@ -6,48 +6,81 @@ A token is captured once: a prompt that repeats what an earlier call of its roll
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from .forest import Generation
-from .sequences import Sequence as Row
+from msgspec import Struct, field
+
+from .calls import CapturedCall
+from .forest import WIDTH, Forest
+from .sequences import Sequence
 
 
-class Account:
+class Account(Struct):
     """Tokens; `discarded` by reason. `calls` counts the calls that were left out, by the same reasons."""
 
-    def __init__(self) -> None:
-        self.captured = 0
-        self.trained = 0
-        self.context = 0
-        self.discarded: Counter[str] = Counter()
-        self.calls: Counter[str] = Counter()
-
-    def rollout(self, generations: Sequence[Generation], rows: Iterable[Row]) -> None:
-        """A rollout that was exported."""
-        rows = list(rows)
-        in_context = {id(generation) for row in rows for generation in row.generations}
-        for generation in generations:
-            new, said = generation.new_prompt, len(generation.ids)
-            self.captured += new + said
-            if generation.discarded is None:
-                self.trained += said
-                self.context += new
-                continue
-            self.calls[generation.discarded] += 1
-            self.discarded[generation.discarded] += said
-            if id(generation) in in_context:
-                self.context += new
-            else:
-                self.discarded[generation.discarded] += new
-
-    def leave_out(self, generations: Sequence[Generation], reason: str) -> None:
-        """A rollout that was not exported at all."""
-        for generation in generations:
-            tokens = generation.new_prompt + len(generation.ids)
-            self.captured += tokens
-            self.discarded[reason] += tokens
-            self.calls[reason] += 1
+    captured: int = 0
+    trained: int = 0
+    context: int = 0
+    discarded: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
 
     @property
     def adds_up(self) -> bool:
         return self.captured == self.trained + self.context + self.discarded.total()
+
+    def add(self, other: Account) -> None:
+        self.captured += other.captured
+        self.trained += other.trained
+        self.context += other.context
+        self.discarded += other.discarded
+        self.calls += other.calls
+
+    def leave_out(self, tokens: int, reason: str) -> None:
+        """One call."""
+        self.captured += tokens
+        self.discarded[reason] += tokens
+        self.calls[reason] += 1
+
+
+def exported(forest: Forest, rows: Iterable[Sequence]) -> Account:
+    """Of a rollout that was exported as these rows."""
+    account = Account()
+    rows = list(rows)
+    in_context = {one for row in rows for one in row.generations}
+    trained = {one for row in rows for one in row.trained}
+    for one in forest.generations:
+        new, said = one.new_prompt, one.said
+        account.captured += new + said
+        if one in trained:
+            account.trained += said
+            account.context += new
+            continue
+        assert one.discarded is not None
+        account.calls[one.discarded] += 1
+        account.discarded[one.discarded] += said
+        if any(other in in_context for other in forest.of_call(one.call.call_id)):
+            account.context += new
+        else:
+            account.discarded[one.discarded] += new
+    for call in forest.unplaced:
+        account.leave_out(new_tokens(call), "parent_missing")
+    return account
+
+
+def left_out(calls: Iterable[CapturedCall], reason: str) -> Account:
+    """Of a rollout that was not exported at all, or of a call outside any."""
+    account = Account()
+    forest = Forest(calls)
+    by_call: Counter[str] = Counter()
+    for one in forest.generations:
+        by_call[one.call.call_id] += one.new_prompt + one.said
+    for tokens in by_call.values():
+        account.leave_out(tokens, reason)
+    for call in forest.unplaced:
+        account.leave_out(new_tokens(call), reason)
+    return account
+
+
+def new_tokens(call: CapturedCall) -> int:
+    said = sum(len(one.ids or b"") for one in call.choices)
+    return (len(call.new_prompt or b"") + said) // WIDTH

@@ -1,218 +1,192 @@
 """A job's captures and rewards into the files that trainers read.
 
-Calls are read once, in the order they were written; a rollout is let go as soon as the number of calls it was sealed
-with has been seen, so memory holds the rollouts that were under way together, not the run. A format's folder is
-replaced whole when all is written.
+First every rollout is judged (ledger.py), then its calls are read once and its rows written, in memory that does not
+grow with the run. A format's folder is replaced whole when all is written.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
-import msgspec
-import orjson
-from msgspec import Struct
-
-from ..capture.record import CallRecord
 from ..capture.store import CaptureStore
+from . import account as accounts
+from . import manifest
 from .account import Account
-from .forest import Generation, forest, generations, without_ids
-from .formats.format import Format, Result, Row
-from .formats.token_rows import TokenRows
-from .sequences import sequences
+from .breaks import beginning
+from .calls import Captured, CapturedCall, rollouts, survey
+from .forest import Forest, without_ids
+from .formats import FORMATS
+from .formats.format import Format, Rollout
+from .ledger import Entry, Ledger
+from .manifest import ExportSummary
+from .options import ExportError, Options, check
+from .sequences import Sequence as Tokens
+from .sequences import choose, sequences
 
-FORMATS: dict[str, type[Format]] = {"token_rows": TokenRows}
-
-
-class ExportError(Exception):
-    """Nothing was exported; words for the user."""
-
-
-class ExportSummary(Struct, frozen=True):
-    folders: dict[str, str]
-    """format -> its folder."""
-    rows: int
-    rollouts: int
-    """Exported ones."""
-    left_out: dict[str, int]
-    """Rollouts that were not, by reason."""
-    captured: int
-    trained: int
-    context: int
-    discarded: dict[str, int]
-    """Tokens by reason."""
-    calls: dict[str, int]
-    """Calls that are not trained, by reason."""
+__all__ = ["FORMATS", "ExportError", "ExportSummary", "Options", "export"]
 
 
-def export(output_dir: str | Path, formats: Sequence[str], captures: str | Path | None = None) -> ExportSummary:
-    """Exports the job in `output_dir`; `captures` where they are not in its own folder."""
-    output = Path(output_dir)
+def export(
+    output_dir: str | Path,
+    formats: Sequence[str],
+    captures: str | Path | None = None,
+    options: Options | None = None,
+    folder: str | Path | None = None,
+) -> ExportSummary:
+    """Exports the job in `output_dir`.
+
+    Args:
+        captures: where they are, if not in the job's own folder.
+        folder: where the formats' folders go; `exports` in the job's folder unless it is given.
+    """
+    output, options = Path(output_dir), options or Options()
     unknown = sorted(set(formats) - FORMATS.keys())
     if unknown or not formats:
         raise ExportError(f"unknown format {', '.join(unknown) or '(none)'}; there is {', '.join(FORMATS)}")
+    check(options)
     source = Path(captures) if captures is not None else output / "captures"
     if not source.is_dir():
         raise ExportError(f"there are no captures at {source}")
-    results = read_results(output / "rollouts.jsonl")
-    folder = output / "exports"
-    scratch = {name: folder / f".{name}.tmp" for name in formats}
-    for path in scratch.values():
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
-    writers = {name: FORMATS[name](scratch[name]) for name in scratch}
-    exporter = _Exporter(results, list(writers.values()))
-    exporter.all(CaptureStore(str(source)).calls())
-    for writer in writers.values():
-        writer.close()
-    folders = {}
-    for name, path in scratch.items():
-        final = folder / name
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(path, final)
-        folders[name] = str(final)
-    summary = exporter.summary(folders, max(writer.rows for writer in writers.values()))
-    described = orjson.dumps(msgspec.to_builtins(summary), option=orjson.OPT_INDENT_2)
-    (folder / "summary.json").write_bytes(described + b"\n")
-    (folder / "README.md").write_text(_card([name for name in FORMATS if (folder / name).is_dir()]), encoding="utf-8")
+    target = Path(folder) if folder is not None else output / "exports"
+    target.mkdir(parents=True, exist_ok=True)
+    names = list(dict.fromkeys(formats))
+    with (target / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ExportError(f"another export is writing to {target}") from None
+        return _replaced(output, CaptureStore(str(source)), names, options, target)
+
+
+def _replaced(output: Path, store: CaptureStore, names: list[str], options: Options, target: Path) -> ExportSummary:
+    scratch = target / ".export.tmp"
+    shutil.rmtree(scratch, ignore_errors=True)
+    for name in names:
+        (scratch / name).mkdir(parents=True)
+    try:
+        summary = _export(output, store, names, options, scratch, target)
+        for name in names:
+            shutil.rmtree(target / name, ignore_errors=True)
+            os.replace(scratch / name, target / name)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    manifest.write(target, summary, options)
+    manifest.write_card(target, [FORMATS[name] for name in names], options)
     return summary
 
 
-def _card(formats: list[str]) -> str:
-    """The dataset card. It lies beside the folders: pyarrow takes every file within one for data."""
-    configs = "".join(f'  - config_name: {name}\n    data_files: "{name}/*"\n' for name in formats)
-    return f"---\nconfigs:\n{configs}---\n\n# Rollouts of one job\n\n" + "\n".join(
-        FORMATS[name].card for name in formats
-    )
+def _export(
+    output: Path, store: CaptureStore, names: list[str], options: Options, scratch: Path, target: Path
+) -> ExportSummary:
+    ledger = Ledger(scratch / "ledger.sqlite")
+    try:
+        ledger.read_results(output / "rollouts.jsonl")
+        newest = survey(store, ledger, exact_versions=options.max_staleness is not None)
+        ledger.judge(options, newest)
+        writers: list[Format] = [FORMATS[name](scratch / name, options) for name in names]
+        exporter = _Exporter(ledger, writers, options)
+        for item in rollouts(store, ledger):
+            if isinstance(item, CapturedCall):
+                exporter.loose(item)
+            else:
+                exporter.rollout(item)
+        for writer in writers:
+            writer.close()
+        exporter.left_out += ledger.without_calls()
+        return exporter.summary(target)
+    finally:
+        ledger.close()
 
 
 class _Exporter:
-    def __init__(self, results: dict[str, Result], writers: list[Format]) -> None:
-        self._results = results
+    def __init__(self, ledger: Ledger, writers: list[Format], options: Options) -> None:
+        self._ledger = ledger
         self._writers = writers
+        self._options = options
         self._account = Account()
-        self._left_out: Counter[str] = Counter()
         self._exported = 0
-        self._ended: set[str] = set()
+        self._beginnings: Counter[str] = Counter()
+        self._versions: tuple[int | None, int | None] = (None, None)
+        self._explains = any(writer.needs_tokens for writer in writers)
+        self.left_out: Counter[str] = Counter()
 
-    def all(self, records: Iterator[CallRecord]) -> None:
-        held: dict[str, _Held] = {}
-        for record in records:
-            if record.rollout_id is None or record.rollout_id in self._ended:
-                self._loose(record)
-                continue
-            rollout = held.setdefault(record.rollout_id, _Held())
-            rollout.add(record)
-            result = self._results.get(record.rollout_id)
-            if result is not None and result.calls is not None and rollout.calls == result.calls:
-                self._rollout(record.rollout_id, held.pop(record.rollout_id))
-        for rollout_id, rollout in held.items():
-            self._rollout(rollout_id, rollout)
-
-    def summary(self, folders: dict[str, str], rows: int) -> ExportSummary:
-        account = self._account
-        assert account.adds_up
+    def summary(self, target: Path) -> ExportSummary:
         return ExportSummary(
-            folders=folders,
-            rows=rows,
+            formats=manifest.described(self._writers, target),
             rollouts=self._exported,
-            left_out=dict(self._left_out),
-            captured=account.captured,
-            trained=account.trained,
-            context=account.context,
-            discarded=dict(account.discarded),
-            calls=dict(account.calls),
+            left_out=dict(self.left_out),
+            **manifest.tokens(self._account),
+            sequences=dict(self._beginnings),
+            policy_versions=self._versions,
         )
 
-    def _loose(self, record: CallRecord) -> None:
-        loose = list(generations(record))
-        forest(loose)
-        self._account.leave_out(loose, "no_rollout" if record.rollout_id is None else "after_seal")
+    def loose(self, call: CapturedCall) -> None:
+        self._account.add(accounts.left_out([call], "no_rollout" if call.rollout_id is None else "after_seal"))
 
-    def _rollout(self, rollout_id: str, held: _Held) -> None:
-        self._ended.add(rollout_id)
-        # Calls that ran side by side may be written in another order than they were asked in.
-        ordered = [one for _, one in sorted(held.generations, key=lambda item: item[0])]
-        roots = forest(ordered)
-        result = self._results.get(rollout_id)
-        self._account.calls.update({"no_token_ids": held.without_ids} if held.without_ids else {})
-        reason = _left_out(result, held)
-        if reason is not None or result is None:
-            self._left_out[reason or "no_result"] += 1
-            self._account.leave_out(ordered, reason or "no_result")
+    def rollout(self, captured: Captured) -> None:
+        entry = self._ledger.get(captured.rollout_id)
+        blind = sum(map(without_ids, captured.calls))
+        if blind:
+            self._account.calls["no_token_ids"] += blind
+        reason = entry.reason
+        if reason is None and captured.missing and "calls_missing" not in self._options.include:
+            reason = "calls_missing"
+        if reason is not None:
+            self._leave_out(captured, reason)
             return
-        rows = list(sequences(roots))
-        self._account.rollout(ordered, rows)
-        if not rows:
-            self._left_out["nothing_to_train"] += 1
+        forest = Forest(captured.calls)
+        choose(forest, self._options.branches)
+        rows = list(sequences(forest, self._options.branches))
+        reason = self._unwanted(entry, captured, rows)
+        if reason is not None:
+            self._leave_out(captured, reason)
+            return
+        complete = not blind and not captured.missing and entry.whole
+        rollout = Rollout(entry, captured.calls, rows, self._options.branches, complete)
+        self._account.add(accounts.exported(forest, rows))
+        made = [writer.add(rollout) for writer in self._writers]
+        if not any(made):
+            self.left_out["nothing_to_train"] += 1
             return
         self._exported += 1
-        for sequence in rows:
-            row = Row(sequence, result, sequence.generations[-1].run_id, complete=held.without_ids == 0)
-            for writer in self._writers:
-                writer.add(row)
+        self._note(rows, forest)
+
+    def _unwanted(self, entry: Entry, captured: Captured, rows: list[Tokens]) -> str | None:
+        options = self._options
+        longest = max(map(len, rows), default=0)
+        if options.min_tokens is not None and longest < options.min_tokens:
+            return "too_short"
+        if options.max_tokens is not None and longest > options.max_tokens:
+            return "too_long"
+        if options.dedupe and not self._ledger.first_to_say(_said(entry, captured.calls)):
+            return "duplicate"
+        return None
+
+    def _leave_out(self, captured: Captured, reason: str) -> None:
+        self.left_out[reason] += 1
+        self._account.add(accounts.left_out(captured.calls, reason))
+
+    def _note(self, rows: list[Tokens], forest: Forest) -> None:
+        if self._explains:
+            self._beginnings.update(beginning(row, forest).cause for row in rows)
+        versions = [version for row in rows for one in row.trained for _, version in one.spoken.versions]
+        known = [version for version in (*versions, *self._versions) if version is not None]
+        self._versions = (min(known), max(known)) if known else (None, None)
 
 
-class _Held:
-    """A rollout whose calls are still coming in; only what is trained of them is kept."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.without_ids = 0
-        self.generations: list[tuple[tuple[float, int], Generation]] = []
-
-    def add(self, record: CallRecord) -> None:
-        self.calls += 1
-        self.without_ids += without_ids(record)
-        for number, generation in enumerate(generations(record)):
-            self.generations.append(((record.times.received, number), generation))
-
-
-def _left_out(result: Result | None, held: _Held) -> str | None:
-    if result is None:
-        return "no_result"
-    if result.masked:
-        return "masked"
-    if result.incomplete is not None:
-        return f"incomplete_{result.incomplete}"
-    if result.calls is not None and held.calls != result.calls:
-        return "calls_missing"
-    return None
-
-
-def read_results(path: Path) -> dict[str, Result]:
-    """What the job's journal says, by rollout id; a torn last line is left out."""
-    if not path.is_file():
-        raise ExportError(f"there is no job at {path.parent}: it has no rollouts.jsonl")
-    results = {}
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                result = _result(orjson.loads(line))
-            except (KeyError, TypeError, ValueError) as error:
-                raise ExportError(f"{path}:{number}: no rollout of a job: {error!r}") from error
-            results[result.rollout_id] = result
-    return results
-
-
-def _result(row: dict[str, Any]) -> Result:
-    task = int(row["_ng_task_index"])
-    said = row.get("_ng_rollout") or {}
-    named = row.get("task_id")
-    return Result(
-        rollout_id=str(row["_ng_rollout_id"]),
-        task_id=str(task if named is None else named),
-        task=task,
-        agent=str((row.get("agent_ref") or {}).get("name", "")),
-        reward=float(row["reward"]),
-        masked=bool(row.get("mask_sample")),
-        calls=said.get("calls"),
-        incomplete=said.get("incomplete"),
-    )
+def _said(entry: Entry, calls: list[CapturedCall]) -> bytes:
+    """The digest of what a rollout said, in order: by its ids where there are any, else by its parts."""
+    digest = blake2b(entry.task_id.encode(), digest_size=16)
+    for call in calls:
+        if not call.trainable:
+            continue
+        for one in call.choices:
+            digest.update(one.ids if one.ids is not None else one.parts)
+            digest.update(b"|")
+    return digest.digest()

@@ -1,16 +1,18 @@
 """One rollout's calls as trees of exact token prefixes.
 
 A generation hangs below the one whose prompt and completion its own prompt begins with, id by id; of several such,
-below the longest. Ids come from the engine and are only ever copied.
+below the longest. Each holds only the ids that it adds, so a rollout takes the memory of what is new in it. Ids come
+from the engine and are only ever copied.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
 
-from ..capture.record import CallRecord
+from .calls import CapturedCall, Spoken
+
+WIDTH = 4
+"""Bytes of one id, and of one log-prob."""
 
 
 class Generation:
@@ -19,119 +21,124 @@ class Generation:
     `discarded` says why it is not trained; it may still be the context of one that is.
     """
 
-    def __init__(
-        self,
-        record: CallRecord,
-        choice: int,
-        prompt: array,
-        ids: array,
-        logprobs: array | None,
-        versions: tuple[tuple[int, int], ...],
-        discarded: str | None,
-        model: str,
-    ) -> None:
-        self.call_id = record.call_id
-        self.run_id = record.run_id
-        self.model = model
-        self.choice = choice
-        self.prompt = prompt
-        self.ids = ids
-        self.logprobs = logprobs
-        self.versions = versions
-        self.discarded = discarded
-        self.parent: Generation | None = None
+    __slots__ = ("added", "call", "children", "discarded", "end", "ids", "logprobs", "parent", "spoken", "start")
+
+    def __init__(self, call: CapturedCall, spoken: Spoken, parent: Generation | None, added: bytes) -> None:
+        assert spoken.ids is not None
+        self.call = call
+        self.spoken = spoken
+        self.parent = parent
         self.children: list[Generation] = []
-        self.full = prompt + ids
+        self.added = added
+        """The prompt's ids behind the parent's."""
+        self.ids = spoken.ids
+        self.logprobs = spoken.logprobs
+        self.start = (0 if parent is None else parent.end) + len(added) // WIDTH
+        """Where its ids begin, in tokens."""
+        self.end: int = self.start + len(self.ids) // WIDTH
+        self.discarded = why_not(call, spoken)
+
+    @property
+    def path(self) -> list[Generation]:
+        """From the root to this one."""
+        path = [self]
+        while path[-1].parent is not None:
+            path.append(path[-1].parent)
+        return path[::-1]
+
+    @property
+    def said(self) -> int:
+        return self.end - self.start
 
     @property
     def new_prompt(self) -> int:
         """Prompt tokens that this call brought in; choices of one call share theirs, and the first one counts them."""
-        if self.choice:
-            return 0
-        return len(self.prompt) - (len(self.parent.full) if self.parent is not None else 0)
+        first = next(one for one in self.call.choices if one.ids is not None)
+        return len(self.added) // WIDTH if self.spoken is first else 0
 
 
-def forest(generations: Iterable[Generation]) -> list[Generation]:
-    """The roots, in the order given; parents and children are set. A parent comes before its child."""
-    roots: list[Generation] = []
-    longest_first: list[Generation] = []
-    for generation in generations:
-        prompt = generation.prompt
-        for other in longest_first:
-            size = len(other.full)
-            if size <= len(prompt) and other.call_id != generation.call_id and prompt[:size] == other.full:
-                generation.parent = other
-                other.children.append(generation)
-                break
+class Forest:
+    """Calls in the order in which they were asked: a parent comes before its child."""
+
+    def __init__(self, calls: Iterable[CapturedCall]) -> None:
+        self.roots: list[Generation] = []
+        self.generations: list[Generation] = []
+        self.unplaced: list[CapturedCall] = []
+        """Calls that share ids with a parent that is not there."""
+        self._of_call: dict[str, list[Generation]] = {}
+        self._longest = 0
+        for call in calls:
+            if call.new_prompt is not None and any(one.ids is not None for one in call.choices):
+                self._add(call)
+
+    def of_call(self, call_id: str | None) -> list[Generation]:
+        return self._of_call.get(call_id or "", [])
+
+    def _add(self, call: CapturedCall) -> None:
+        base = self._base(call)
+        if call.shared and base is None:
+            self.unplaced.append(call)
+            return
+        assert call.new_prompt is not None
+        if base is not None and call.shared == base.end >= self._longest and base.discarded is None:
+            parent: Generation | None = base  # the usual turn: nothing else can be a longer beginning
+            added = call.new_prompt
         else:
-            roots.append(generation)
-        _insert(longest_first, generation)
-    return roots
+            prompt = prefix(base, call.shared) + call.new_prompt if base is not None else call.new_prompt
+            parent = self._longest_beginning(prompt)
+            added = prompt if parent is None else prompt[parent.end * WIDTH :]
+        made = [Generation(call, one, parent, added) for one in call.choices if one.ids is not None]
+        (self.roots if parent is None else parent.children).extend(made)
+        self.generations += made
+        self._of_call[call.call_id] = made
+        self._longest = max(self._longest, *(one.end for one in made))
 
+    def _base(self, call: CapturedCall) -> Generation | None:
+        of_parent = self.of_call(call.parent_call_id) if call.shared else []
+        through = (one for one in of_parent if one.spoken is one.call.choices[call.shared_choice])
+        return next(through, of_parent[0] if of_parent else None)
 
-def _insert(ordered: list[Generation], generation: Generation) -> None:
-    """Longest first; of equal ones the earlier first, and one that is trained before one that is not."""
-    place = len(ordered)
-    while place and _rank(ordered[place - 1]) < _rank(generation):
-        place -= 1
-    ordered.insert(place, generation)
+    def _longest_beginning(self, prompt: bytes) -> Generation | None:
+        """Of equal ones the earlier, and one that is trained before one that is not."""
+        best: Generation | None = None
+        waiting = [(root, 0) for root in reversed(self.roots)]
+        while waiting:
+            one, at = waiting.pop()
+            end = at + len(one.added)
+            if prompt.startswith(one.added, at) and prompt.startswith(one.ids, end):
+                if best is None or _rank(one) > _rank(best):
+                    best = one
+                waiting.extend((child, end + len(one.ids)) for child in reversed(one.children))
+        return best
 
 
 def _rank(generation: Generation) -> tuple[int, bool]:
-    return len(generation.full), generation.discarded is None
+    return generation.end, generation.discarded is None
 
 
-def generations(record: CallRecord) -> Iterator[Generation]:
-    """The generations of one call whose token ids are known."""
-    reply = record.reply
-    if reply is None or reply.prompt_ids is None:
-        return
-    for choice in reply.choices:
-        tokens = choice.tokens
-        if tokens is None or tokens.ids is None:
-            continue
-        yield Generation(
-            record,
-            choice.index,
-            reply.prompt_ids,
-            tokens.ids,
-            tokens.logprobs,
-            tokens.versions,
-            _why_not(record, tokens),
-            reply.model,
-        )
+def prefix(generation: Generation, tokens: int) -> bytes:
+    """The first so many ids of a generation's prompt and completion."""
+    return b"".join([part for one in generation.path for part in (one.added, one.ids)])[: tokens * WIDTH]
 
 
-def without_ids(record: CallRecord) -> bool:
-    """An answered call that cannot be trained for want of its token ids."""
-    return record.status == "answered" and record.trainable and not any(True for _ in generations(record))
-
-
-def _why_not(record: CallRecord, tokens: Any) -> str | None:
+def why_not(call: CapturedCall, spoken: Spoken) -> str | None:
     """Why a generation is not trained whatever becomes of its rollout."""
-    if not record.trainable:
+    if not call.trainable:
         return "not_trainable"
-    if record.status != "answered":
-        return record.status
-    if record.relation == "repeat":
+    if call.late:
+        return "after_seal"
+    if call.status != "answered":
+        return call.status
+    if call.relation == "repeat":
         return "repeat"  # the same sample, given a second time
-    if tokens.logprobs is None or len(tokens.logprobs) != len(tokens.ids):
+    if not spoken.ids:
+        return "empty"
+    if spoken.logprobs is None or len(spoken.logprobs) != len(spoken.ids):
         return "no_logprobs"
-    if record.logprobs_mode == "raw" and _reshaped(record):
-        return "raw_logprobs"
     return None
 
 
-def _reshaped(record: CallRecord) -> bool:
-    """Whether the distribution sampled from was another than the raw one."""
-    asked = record.sent or record.received
-    if asked is None:
-        return True
-    sampling = asked.sampling
-    neutral = (
-        sampling.temperature in (None, 1),
-        sampling.top_p in (None, 1),
-        sampling.top_k in (None, 0, -1),
-        sampling.min_p in (None, 0),
-    )
-    return not all(neutral)
+def without_ids(call: CapturedCall) -> bool:
+    """An answered call that cannot be trained for want of its token ids."""
+    known = call.new_prompt is not None and any(one.ids is not None for one in call.choices)
+    return call.status == "answered" and call.trainable and not known

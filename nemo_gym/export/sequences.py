@@ -12,68 +12,110 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from .forest import Generation
+from .forest import WIDTH, Forest, Generation
+from .lines import main_line
+from .options import Branches
 
 NO_VERSION = -1
 """The policy version of a token that no policy sampled, or whose policy is not known."""
+_UNKNOWN = array("i", [NO_VERSION]).tobytes()
 
 
 class Sequence(Struct, frozen=True):
-    """Columns of equal length, and what they are made of."""
+    """Columns of equal length, as the bytes of int32, int8, float32 and int32; and what they are made of."""
 
-    input_ids: array
-    loss_mask: array
-    logprobs: array
-    policy_version: array
+    input_ids: bytes
+    loss_mask: bytes
+    logprobs: bytes
+    policy_version: bytes
     branch: int
     generations: tuple[Generation, ...]
     """Those on the path, first to last."""
     trained: tuple[Generation, ...]
     """Those that this sequence trains."""
 
+    def __len__(self) -> int:
+        return len(self.loss_mask)
+
     @property
     def model(self) -> str:
-        return self.generations[-1].model
+        return self.generations[-1].call.model
+
+    @property
+    def run_id(self) -> str:
+        return self.generations[-1].call.run_id
 
 
-def sequences(roots: Iterable[Generation]) -> Iterator[Sequence]:
+def choose(forest: Forest, branches: Branches) -> None:
+    """Discards what the branches asked for do not train."""
+    if branches in ("all", "calls"):
+        return
+    line = [call.call_id for call in main_line({one.call.call_id: one.call for one in forest.generations}.values())]
+    kept = set(line if branches == "main" else line[-1:])
+    reason = "off_main_line" if branches == "main" else "not_last_call"
+    for one in forest.generations:
+        if one.discarded is None and one.call.call_id not in kept:
+            one.discarded = reason
+
+
+def sequences(forest: Forest, branches: Branches = "all") -> Iterator[Sequence]:
     """Branches in the order of their calls; the first child of a generation carries its sequence on."""
-    done: set[int] = set()
+    done: set[Generation] = set()
+    ends = forest.generations if branches == "calls" else _ends(forest)
     branch = 0
-    for path in _paths(roots):
-        while path and path[-1].discarded is not None:
-            path = path[:-1]
-        trained = tuple(one for one in path if one.discarded is None and id(one) not in done)
+    for end in ends:
+        if end.discarded is not None:
+            continue
+        path = end.path
+        among = path[-1:] if branches == "calls" else path
+        trained = tuple(one for one in among if one.discarded is None and one not in done)
         if not trained:
             continue
-        done.update(map(id, trained))
+        done.update(trained)
         yield _sequence(path, trained, branch)
         branch += 1
 
 
-def _paths(roots: Iterable[Generation]) -> Iterator[tuple[Generation, ...]]:
-    """From each root to each leaf, depth first."""
-    stack: list[tuple[Generation, ...]] = []
-    stack.extend((root,) for root in reversed(list(roots)))
+def _ends(forest: Forest) -> Iterator[Generation]:
+    """What is trained and has nothing behind it that is; depth first."""
+    leading: set[Generation] = set()
+    for one in reversed(forest.generations):  # children come after their parents
+        if (one.discarded is None or one in leading) and one.parent is not None:
+            leading.add(one.parent)
+    stack = forest.roots[::-1]
     while stack:
-        path = stack.pop()
-        if path[-1].children:
-            stack.extend((*path, child) for child in reversed(path[-1].children))
+        one = stack.pop()
+        if one in leading:
+            stack.extend(reversed(one.children))
         else:
-            yield path
+            yield one
 
 
-def _sequence(path: tuple[Generation, ...], trained: tuple[Generation, ...], branch: int) -> Sequence:
-    ids = path[-1].full
-    mask = array("b", bytes(len(ids)))
-    logprobs = array("f", bytes(4 * len(ids)))
-    versions = array("i", [NO_VERSION]) * len(ids)
-    for generation in trained:
-        start, end = len(generation.prompt), len(generation.full)
-        assert generation.logprobs is not None
-        mask[start:end] = array("b", b"\x01") * (end - start)
-        logprobs[start:end] = generation.logprobs
-        runs = [*generation.versions, (end - start, NO_VERSION)]
-        for (first, version), (last, _) in pairwise(runs):
-            versions[start + first : start + last] = array("i", [version]) * (last - first)
-    return Sequence(ids, mask, logprobs, versions, branch, path, trained)
+def _sequence(path: list[Generation], trained: tuple[Generation, ...], branch: int) -> Sequence:
+    ids: list[bytes] = []
+    mask: list[bytes] = []
+    logprobs: list[bytes] = []
+    versions: list[bytes] = []
+    own = set(trained)
+    for one in path:
+        added, said = len(one.added) // WIDTH, one.said
+        ids += (one.added, one.ids)
+        if one not in own:
+            mask.append(bytes(added + said))
+            logprobs.append(bytes((added + said) * WIDTH))
+            versions.append(_UNKNOWN * (added + said))
+            continue
+        assert one.logprobs is not None
+        mask += (bytes(added), b"\x01" * said)
+        logprobs += (bytes(added * WIDTH), one.logprobs)
+        versions += (_UNKNOWN * added, _versions(one.spoken.versions, said))
+    return Sequence(
+        *(b"".join(ids), b"".join(mask), b"".join(logprobs), b"".join(versions), branch, tuple(path), trained)
+    )
+
+
+def _versions(runs: Iterable[tuple[int, int]], said: int) -> bytes:
+    """Runs (start, version) as one version a token."""
+    known = [*runs, (said, NO_VERSION)]
+    spread = [array("i", [version]).tobytes() * (last - first) for (first, version), (last, _) in pairwise(known)]
+    return _UNKNOWN * min(known[0][0], said) + b"".join(spread)

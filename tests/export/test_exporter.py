@@ -1,93 +1,16 @@
-"""Real shards and a real journal in, Parquet out, read back by pyarrow and by HF datasets."""
+"""A job's captures and results into token rows, end to end."""
 
-import asyncio
 import json
 import time
-from array import array
 
 import pyarrow.parquet as pq
 import pytest
 
-from nemo_gym.capture.record import CallRecord, Times
-from nemo_gym.capture.writer import ShardWriter
 from nemo_gym.cli.export import main
 from nemo_gym.exchange.parts import Message, Text
-from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace
 from nemo_gym.exchange.request import ModelRequest, Sampling
 from nemo_gym.export.exporter import ExportError, export
-
-CLOCK = iter(range(1, 10_000))
-
-
-def record(rollout_id, prompt, ids, **more):
-    moment = float(next(CLOCK))
-    tokens = TokenTrace(array("i", ids), array("f", [-0.25] * len(ids)), ((0, 3),)) if ids is not None else None
-    reply = ModelReply(
-        f"resp_{moment}",
-        "tiny",
-        1,
-        (Choice(0, (Text("said"),), "stop", tokens),),
-        prompt_ids=None if prompt is None else array("i", prompt),
-    )
-    request = ModelRequest((Message("user", (Text("hi"),)),), sampling=Sampling(temperature=0.7))
-    fields = {
-        "call_id": f"call-{moment}",
-        "run_id": "run",
-        "rollout_id": rollout_id,
-        "attempt": 1,
-        "session_id": None,
-        "parent_call_id": None,
-        "relation": "first",
-        "server": "policy_model",
-        "dialect": "responses",
-        "backend_dialect": None,
-        "streamed": False,
-        "times": Times(moment, moment, moment, moment),
-        "attempts": (),
-        "status": "answered",
-        "trainable": True,
-        "received": request,
-        "sent": request,
-        "reply": reply,
-        "error": None,
-        "logprobs_mode": "processed",
-    }
-    return CallRecord(**(fields | more))
-
-
-class Job:
-    def __init__(self, folder):
-        self.folder = folder
-        self.rows = []
-        self.records = []
-
-    def rollout(self, rollout_id, *records, reward=1.0, task=0, calls=None, incomplete=None, **more):
-        self.records += records
-        said = {"calls": len(records) if calls is None else calls, "incomplete": incomplete}
-        row = {
-            "_ng_task_index": task,
-            "_ng_rollout_index": 0,
-            "_ng_rollout_id": rollout_id,
-            "_ng_rollout": said,
-            "agent_ref": {"name": "agent"},
-            "reward": reward,
-        }
-        self.rows.append(row | more)
-
-    def write(self):
-        async def commit():
-            writer = ShardWriter(str(self.folder / "captures"), "policy_model", "run", "none")
-            for one in self.records:
-                await writer.commit(one)
-            writer.close()
-
-        asyncio.run(commit())
-        (self.folder / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in self.rows))
-
-    def export(self):
-        self.write()
-        summary = export(self.folder, ["token_rows"])
-        return summary, pq.read_table(self.folder / "exports" / "token_rows").to_pylist()
+from tests.export.made import Job, record
 
 
 @pytest.fixture
@@ -157,7 +80,7 @@ def test_what_is_left_out_is_counted_with_its_reason(job):
     job.rollout("lost", record("lost", [1], [2]), calls=2)
     job.rollout("masked", record("masked", [1], [2]), mask_sample=True)
     job.rollout("blind", record("blind", None, None))
-    job.records += [record("killed", [1], [2, 3]), record(None, [1], [2])]
+    job.record(record("killed", [1], [2, 3]), record(None, [1], [2]))
     summary, rows = job.export()
     assert [row["rollout_id"] for row in rows] == ["good"]
     assert summary.left_out == {
@@ -179,20 +102,50 @@ def test_what_is_left_out_is_counted_with_its_reason(job):
 
 
 def test_calls_that_are_not_trained(job):
-    raw = {"logprobs_mode": "raw"}
-    plain = ModelRequest((Message("user", (Text("hi"),)),), sampling=Sampling(temperature=1.0, top_p=1.0, top_k=-1))
     job.rollout(
         "r",
         record("r", [1], [2]),
         record("r", [5], [6], trainable=False, server="judge"),
         record("r", [7], [8], relation="repeat"),
-        record("r", [9], [10], **raw),
-        record("r", [11], [12], **raw, received=plain, sent=plain),
         record("r", [13], [14], status="disconnected"),
     )
     summary, rows = job.export()
-    assert [row["input_ids"] for row in rows] == [[1, 2], [11, 12]]
-    assert summary.calls == {"not_trainable": 1, "repeat": 1, "raw_logprobs": 1, "disconnected": 1}
+    assert [row["input_ids"] for row in rows] == [[1, 2]]
+    assert summary.calls == {"not_trainable": 1, "repeat": 1, "disconnected": 1}
+
+
+def test_raw_logprobs_of_another_distribution_leave_the_rollout_out_unless_asked_for(job):
+    plain = ModelRequest((Message("user", (Text("hi"),)),), sampling=Sampling(temperature=1.0, top_p=1.0, top_k=-1))
+    cut = ModelRequest((Message("user", (Text("hi"),)),), sampling=Sampling(top_p=0.9))
+    job.rollout("warm", record("warm", [1], [2], logprobs_mode="raw"), record("warm", [9], [10]))
+    job.rollout("cut", record("cut", [3], [4], logprobs_mode="raw", received=cut, sent=cut))
+    job.rollout("plain", record("plain", [5], [6], logprobs_mode="raw", received=plain, sent=plain))
+    summary, rows = job.export()
+    assert [row["input_ids"] for row in rows] == [[5, 6]]
+    assert summary.left_out == {"raw_logprobs": 2} and summary.discarded == {"raw_logprobs": 6}
+    summary, rows = job.again(include=frozenset({"raw_logprobs"}))
+    assert len(rows) == 4 and summary.left_out == {}
+
+
+def test_rollouts_too_far_off_policy_are_left_out_unless_asked_for(job):
+    job.rollout("old", record("old", [1], [2], version=3), record("old", [9], [8], version=7))
+    job.rollout("new", record("new", [3], [4], version=7))
+    job.write()
+    assert len(job.again()[1]) == 3
+    summary, rows = job.again(max_staleness=3)
+    assert [row["rollout_id"] for row in rows] == ["new"]
+    assert summary.left_out == {"off_policy": 1} and summary.policy_versions == (7, 7)
+    assert len(job.again(max_staleness=4)[1]) == 3
+    assert len(job.again(max_staleness=0, policy_version=3)[1]) == 3
+    assert len(job.again(max_staleness=0, include=frozenset({"off_policy"}))[1]) == 3
+
+
+def test_incomplete_rollouts_may_be_asked_for(job):
+    job.rollout("cut", record("cut", [1], [2]), incomplete="deadline")
+    job.rollout("lost", record("lost", [1], [2]), calls=2)
+    job.rollout("masked", record("masked", [1], [2]), mask_sample=True)
+    _, rows = job.export(include=frozenset({"incomplete", "calls_missing", "masked"}))
+    assert {row["rollout_id"]: row["complete"] for row in rows} == {"cut": False, "lost": False, "masked": True}
 
 
 def test_calls_are_taken_in_the_order_they_were_asked(job):
@@ -204,10 +157,33 @@ def test_calls_are_taken_in_the_order_they_were_asked(job):
 
 def test_a_later_call_of_a_sealed_rollout_stays_out(job):
     job.rollout("r", record("r", [1], [2]))
-    job.records.append(record("r", [1, 2, 3], [4]))
+    job.seal("r")
+    job.record(record("r", [1, 2, 3], [4]))
     summary, rows = job.export()
     assert [row["input_ids"] for row in rows] == [[1, 2]]
-    assert summary.discarded == {"after_seal": 4}
+    assert summary.discarded == {"after_seal": 2} and summary.calls == {"after_seal": 1}
+
+
+def test_a_later_seal_takes_a_call_in(job):
+    job.rollout("r", record("r", [1], [2]))
+    job.seal("r")
+    job.record(record("r", [1, 2, 3], [4]))
+    job.seal("r")
+    assert [row["input_ids"] for row in job.export()[1]] == [[1, 2, 3, 4]]
+
+
+def test_the_calls_of_one_rollout_at_two_servers_come_together(job):
+    for number in range(20):
+        name = f"r-{number}"
+        judge = record(name, [7], [8], trainable=False, server="judge_model")
+        job.rollout(name, record(name, [1], [2, number]), calls=2)
+        job.record(judge, writer="judge_model")
+        job.seal(name)
+        job.seal(name, writer="judge_model")
+    summary, rows = job.export()
+    assert [row["input_ids"] for row in rows] == [[1, 2, number] for number in range(20)]
+    assert summary.left_out == {} and summary.calls == {"not_trainable": 20}
+    assert (summary.captured, summary.trained, summary.context) == (100, 40, 20)
 
 
 def test_an_export_is_replaced_whole(job):
@@ -236,8 +212,8 @@ def test_a_torn_journal_is_read_up_to_the_tear(job):
 
 
 def test_what_cannot_be_exported_is_told(tmp_path):
-    with pytest.raises(ExportError, match="unknown format sft; there is token_rows"):
-        export(tmp_path, ["sft"])
+    with pytest.raises(ExportError, match="unknown format sfd; there is token_rows"):
+        export(tmp_path, ["sfd"])
     with pytest.raises(ExportError, match="no captures"):
         export(tmp_path, ["token_rows"])
     (tmp_path / "captures").mkdir()
@@ -251,7 +227,7 @@ def test_the_command(job, capsys):
     assert main([str(job.folder)]) == 0
     assert "2 captured = 1 trained + 1 context" in capsys.readouterr().out
     assert main([str(job.folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == 1
+    assert json.loads(capsys.readouterr().out)["formats"]["token_rows"]["rows"] == 1
     assert main([str(job.folder / "nowhere")]) == 1
     assert "no captures" in capsys.readouterr().err
 

@@ -6,13 +6,18 @@ Columns go from the captured arrays into Arrow without becoming Python numbers.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .format import Row
+from ..options import Options
+from ..sequences import Sequence as Tokens
+from .format import Parts, Rollout, Written
 
 SCHEMA = pa.schema(
     [
@@ -35,6 +40,7 @@ SCHEMA = pa.schema(
 _BATCH_TOKENS = 1 << 20
 _BATCH_ROWS = 1024
 _FILE_TOKENS = 1 << 26
+_STRINGS = [field.name for field in SCHEMA if field.type == pa.string()]
 
 CARD = """## token_rows
 
@@ -51,82 +57,120 @@ One row a training sequence.
 | `task_id`, `group_id` | string | the task, and the group of its repeats in this run |
 | `rollout_id`, `branch` | string, int32 | 0 is the first branch; what it trains is masked in the others |
 | `run_id`, `agent`, `model` | string | |
-| `complete` | bool | every call of the rollout is in the capture |
+| `complete` | bool | every call of the rollout is in the capture, with its ids, and its result holds |
 """
+
+_Row = tuple[Tokens, Rollout]
 
 
 class TokenRows:
-    card = CARD
+    name: ClassVar[str] = "token_rows"
+    card: ClassVar[str] = CARD
+    suffix: ClassVar[str] = ".parquet"
+    needs_tokens: ClassVar[bool] = True
 
-    def __init__(self, folder: Path) -> None:
-        self.rows = 0
-        self._folder = folder
-        self._pending: list[Row] = []
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.skipped: Counter[str] = Counter()
+        self._files: dict[str | None, _Files] = {}
+        for split in options.split_names:
+            self._files[split] = _Files(Parts(folder, split, self.suffix, options))
+
+    def add(self, rollout: Rollout) -> int:
+        file = self._files[rollout.entry.split]
+        for sequence in rollout.sequences:
+            file.add((sequence, rollout))
+        return len(rollout.sequences)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    @property
+    def written(self) -> list[Written]:
+        return [one for file in self._files.values() for one in file.parts.written]
+
+
+class _Files:
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._pending: list[_Row] = []
         self._pending_tokens = 0
         self._writer: pq.ParquetWriter | None = None
-        self._files = 0
         self._file_tokens = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: _Row) -> None:
         self._pending.append(row)
-        self._pending_tokens += len(row.sequence.input_ids)
+        self._pending_tokens += len(row[0])
         if self._pending_tokens >= _BATCH_TOKENS or len(self._pending) >= _BATCH_ROWS:
             self._flush()
 
     def close(self) -> None:
-        if self._pending or not self._files:
+        if self._pending or not (self.parts.written or self._writer):
             self._flush()  # an export without rows is a readable file all the same
         self._end_file()
 
     def _flush(self) -> None:
+        rows, self._pending, self._pending_tokens = self._pending, [], 0
+        while True:
+            count = self.parts.room(len(rows)) if self._writer is not None and self._file_tokens < _FILE_TOKENS else 0
+            if count or not rows:
+                self._write(rows[:count])
+                rows = rows[count:]
+                if not rows:
+                    return
+            else:
+                self._end_file()
+                self._begin_file()
+
+    def _write(self, rows: list[_Row]) -> None:
         if self._writer is None:
-            path = self._folder / f"part-{self._files:05d}.parquet"
-            self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd")
-            self._files += 1
-            self._file_tokens = 0
-        batch = _batch(self._pending)
-        self._writer.write_batch(batch)
-        self.rows += len(self._pending)
-        self._file_tokens += self._pending_tokens
-        self._pending, self._pending_tokens = [], 0
-        if self._file_tokens >= _FILE_TOKENS:
-            self._end_file()
+            self._begin_file()
+        assert self._writer is not None
+        self._writer.write_batch(_batch(rows))
+        self.parts.add(len(rows))
+        self._file_tokens += sum(len(sequence) for sequence, _ in rows)
+
+    def _begin_file(self) -> None:
+        # A dictionary of token ids would be as large as the ids.
+        self._writer = pq.ParquetWriter(
+            self.parts.begin(), SCHEMA, compression="zstd", compression_level=1, use_dictionary=_STRINGS
+        )
+        self._file_tokens = 0
 
     def _end_file(self) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+            self.parts.end()
 
 
-def _batch(rows: list[Row]) -> pa.RecordBatch:
-    results = [row.result for row in rows]
-    sequences = [row.sequence for row in rows]
+def _batch(rows: list[_Row]) -> pa.RecordBatch:
+    entries = [rollout.entry for _, rollout in rows]
+    sequences = [sequence for sequence, _ in rows]
+    lengths = [len(sequence) for sequence in sequences]
     plain: dict[str, list[Any]] = {
-        "reward": [result.reward for result in results],
-        "advantage": [None] * len(rows),
-        "task_id": [result.task_id for result in results],
-        "group_id": [f"{row.run_id}-{row.result.task}" for row in rows],
-        "rollout_id": [result.rollout_id for result in results],
+        "reward": [entry.reward for entry in entries],
+        "advantage": [entry.advantage for entry in entries],
+        "task_id": [entry.task_id for entry in entries],
+        "group_id": [rollout.group_id for _, rollout in rows],
+        "rollout_id": [entry.rollout_id for entry in entries],
         "branch": [sequence.branch for sequence in sequences],
-        "run_id": [row.run_id for row in rows],
-        "agent": [result.agent for result in results],
+        "run_id": [sequence.run_id for sequence in sequences],
+        "agent": [entry.agent for entry in entries],
         "model": [sequence.model for sequence in sequences],
-        "complete": [row.complete for row in rows],
+        "complete": [rollout.complete for _, rollout in rows],
     }
     columns = {
-        "input_ids": _lists([sequence.input_ids for sequence in sequences], pa.int32()),
-        "loss_mask": _lists([sequence.loss_mask for sequence in sequences], pa.int8()),
-        "logprobs": _lists([sequence.logprobs for sequence in sequences], pa.float32()),
-        "policy_version": _lists([sequence.policy_version for sequence in sequences], pa.int32()),
+        "input_ids": _lists([sequence.input_ids for sequence in sequences], lengths, pa.int32()),
+        "loss_mask": _lists([sequence.loss_mask for sequence in sequences], lengths, pa.int8()),
+        "logprobs": _lists([sequence.logprobs for sequence in sequences], lengths, pa.float32()),
+        "policy_version": _lists([sequence.policy_version for sequence in sequences], lengths, pa.int32()),
     } | {name: pa.array(values, SCHEMA.field(name).type) for name, values in plain.items()}
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _lists(values: list[array], kind: pa.DataType) -> pa.ListArray:
-    offsets = array("i", [0])
-    for value in values:
-        offsets.append(offsets[-1] + len(value))
-    joined = b"".join(value.tobytes() for value in values)
-    flat = pa.Array.from_buffers(kind, offsets[-1], [None, pa.py_buffer(joined)])
+def _lists(values: Sequence[bytes], lengths: list[int], kind: pa.DataType) -> pa.ListArray:
+    offsets = array("i", accumulate(lengths, initial=0))
+    flat = pa.Array.from_buffers(kind, offsets[-1], [None, pa.py_buffer(b"".join(values))])
     starts = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)])
     return pa.ListArray.from_arrays(starts, flat)

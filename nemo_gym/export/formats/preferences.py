@@ -1,0 +1,93 @@
+"""TRL's preference pairs: of each task's rollouts that began alike, the best against the worst.
+
+Rollouts of one task may lie far apart in a run, so what is best and worst so far is kept on the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ..conversations import Dialogue
+from ..options import Options
+from .format import JsonLines, Rollout
+from .messages import is_multimodal, tools_string
+
+_BEST = "(task, prompt, side, reward, split, row) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+
+
+class Preferences(JsonLines):
+    name = "preferences"
+    card = """## preferences
+
+One row a pair, for TRL's `DPOTrainer` and `RewardTrainer`: `prompt`, `chosen` and `rejected` (messages), `tools` (a
+JSON string, null without tools), `chosen_reward`, `rejected_reward`, `chosen_rollout_id`, `rejected_rollout_id`,
+`task_id`, `agent`. Tasks whose rollouts all have one reward make no pair.
+"""
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        super().__init__(folder, options)
+        self._data = sqlite3.connect(folder.parent / f"{self.name}.sqlite", isolation_level=None)
+        self._data.execute("PRAGMA journal_mode=OFF")
+        self._data.execute("PRAGMA synchronous=OFF")
+        self._data.execute(
+            "CREATE TABLE side (task INTEGER, prompt BLOB, side TEXT, reward REAL, split TEXT, row BLOB, "
+            "PRIMARY KEY (task, prompt, side))"
+        )
+
+    def add(self, rollout: Rollout) -> int:
+        """A pair is counted when its second side comes."""
+        for conversation, said in rollout.dialogues(self.skipped):
+            if conversation.is_main and conversation.path[0] is rollout.calls[0]:
+                return self._add(rollout, said)
+        return 0
+
+    def _add(self, rollout: Rollout, said: Dialogue) -> int:
+        if is_multimodal(said.messages) or not said.prompt:
+            self.skipped["multimodal" if said.prompt else "no_prompt"] += 1
+            return 0
+        entry = rollout.entry
+        prompt = said.messages[: said.prompt]
+        key = blake2b(orjson.dumps([prompt, said.tools]), digest_size=16).digest()
+        row = {
+            "prompt": prompt,
+            "answer": said.messages[said.prompt :],
+            "tools": tools_string(said),
+            "reward": entry.reward,
+            "rollout_id": entry.rollout_id,
+            "task_id": entry.task_id,
+            "agent": entry.agent,
+        }
+        values = (entry.reward, entry.split, orjson.dumps(row))
+        for side, better in (("chosen", ">"), ("rejected", "<")):
+            self._data.execute(
+                f"INSERT INTO side {_BEST} reward = excluded.reward, row = excluded.row "
+                f"WHERE excluded.reward {better} side.reward",
+                (entry.task, key, side, *values),
+            )
+        return 1
+
+    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
+        yield from ()
+
+    def close(self) -> None:
+        pairs = self._data.execute(
+            "SELECT a.row, b.row, a.split FROM side a JOIN side b USING (task, prompt) WHERE a.side = 'chosen' "
+            "AND b.side = 'rejected' AND a.reward > b.reward ORDER BY task, prompt"
+        )
+        for chosen, rejected, split in pairs:
+            self.write(_pair(orjson.loads(chosen), orjson.loads(rejected)), split)
+        self._data.close()
+        super().close()
+
+
+def _pair(chosen: dict[str, Any], rejected: dict[str, Any]) -> dict[str, Any]:
+    pair = {name: chosen[name] for name in ("prompt", "tools", "task_id", "agent")}
+    for side, row in (("chosen", chosen), ("rejected", rejected)):
+        pair |= {side: row["answer"], f"{side}_reward": row["reward"], f"{side}_rollout_id": row["rollout_id"]}
+    return pair
