@@ -26,11 +26,29 @@ class ServerClient:
     Args:
         base_urls: instance name to base URL.
         kinds: instance name to kind, where it is known.
+        global_config_dict: in place of both, a configuration whose servers have a host and a port.
+        head_server_config: kept for callers that give it; addresses are never asked of a head server here.
     """
 
-    def __init__(self, base_urls: Mapping[str, str], kinds: Mapping[str, str] | None = None) -> None:
-        self.base_urls = dict(base_urls)
-        self.kinds = dict(kinds or {})
+    def __init__(
+        self,
+        base_urls: Mapping[str, str] | None = None,
+        kinds: Mapping[str, str] | None = None,
+        *,
+        global_config_dict: Mapping[str, Any] | None = None,
+        head_server_config: Any = None,
+    ) -> None:
+        found = _servers(global_config_dict or {})
+        self.base_urls = {name: url for name, (_, url) in found.items()} | dict(base_urls or {})
+        self.kinds = {name: kind for name, (kind, _) in found.items()} | dict(kinds or {})
+
+    @classmethod
+    def load_from_global_config(cls, head_server_config: Any = None) -> ServerClient:
+        """A client of this process' run."""
+        from .service import context
+
+        told = context()
+        return cls(told.servers, told.kinds) if told is not None else cls()
 
     async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
         return await request(method, self.base_url(server_name) + url_path, **kwargs)
@@ -61,6 +79,17 @@ class ServerClient:
 
     def _build_server_base_url(self, server_config: Mapping[str, Any]) -> str:
         return f"http://{server_config['host']}:{server_config['port']}"
+
+
+def _servers(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Kind and base URL of each server of a configuration that has an address."""
+    found = {}
+    for name, kinds in config.items():
+        for kind, implementations in kinds.items() if isinstance(kinds, Mapping) else ():
+            for settings in implementations.values() if isinstance(implementations, Mapping) else ():
+                if isinstance(settings, Mapping) and settings.get("host") and settings.get("port"):
+                    found[str(name)] = (str(kind), f"http://{settings['host']}:{settings['port']}")
+    return found
 
 
 class _Attributes(dict):
@@ -106,8 +135,8 @@ async def raise_for_status(response: ClientResponse, content: bytes | None = Non
     if response.ok:
         return
     content = await response.read() if content is None else content
-    error = ClientResponseError(
-        response.request_info, (), status=response.status, message=response.reason or "", headers=response.headers
-    )
-    error.response_content = content  # type: ignore[attr-defined]
-    raise error
+    try:
+        response.raise_for_status()
+    except ClientResponseError as error:
+        error.response_content = content  # type: ignore[attr-defined]
+        raise
