@@ -1,0 +1,114 @@
+"""One answer out of bounded tries: bounded in number, and in time together, each of them in the call's record.
+
+A replica that failed is passed over as long as another is well, without a pause; else the next try waits for as long as
+it was asked to, or longer each time. What a client has seen of a reply cannot be taken back, so it is not tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ..exchange.call import Attempt, Call
+from ..exchange.errors import ErrorKind, ModelError
+from ..exchange.reply import ModelReply
+from .pool import Pool
+
+T = TypeVar("T")
+
+_LONGEST_S = 30.0
+_LONGEST_ASKED_S = 60.0
+
+
+class Attempts:
+    """Args:
+    tries: at most, for one call.
+    seconds: for all of them, their waits included.
+    repeatable: whether an error may be answered by another try.
+    """
+
+    def __init__(self, *, tries: int, seconds: float, repeatable: Callable[[ModelError], bool]) -> None:
+        self._tries = tries
+        self._seconds = seconds
+        self._repeatable = repeatable
+
+    async def answer(self, pool: Pool[T], call: Call, ask: Callable[[T], Awaitable[ModelReply]]) -> ModelReply:
+        """Raises the last try's ModelError."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._seconds
+        avoid: set[str] = set()
+        error: ModelError | None = None
+        for number in range(1, self._tries + 1):
+            try:
+                reply = await self._try(pool, call, ask, avoid, until)
+            except _NoPlace as none:
+                raise error or none.error from None
+            except ModelError as failed:
+                error = failed
+            else:
+                return reply
+            if number == self._tries or not self._repeatable(error) or call.increments:
+                break
+            if not pool.another(avoid):
+                avoid.clear()
+                seconds = pause(number, error)
+                if loop.time() + seconds >= until:
+                    break
+                await asyncio.sleep(seconds)
+        assert error is not None
+        raise error
+
+    async def _try(
+        self, pool: Pool[T], call: Call, ask: Callable[[T], Awaitable[ModelReply]], avoid: set[str], until: float
+    ) -> ModelReply:
+        try:
+            place = await pool.take(call.rollout_id, until=until, avoid=avoid)
+        except ModelError as error:
+            raise _NoPlace(error) from None
+        name, started = place.replica.name, time.time()
+
+        def ended(kind: ErrorKind | None) -> None:
+            call.attempts.append(Attempt(name, started, time.time(), kind))
+
+        try:
+            async with asyncio.timeout_at(until) as limit:
+                reply = await ask(place.replica.item)
+        except (ModelError, TimeoutError) as error:
+            failed = error if isinstance(error, ModelError) else _too_long(limit.expired())
+            ended(failed.kind)
+            avoid.add(name)
+            pool.give_back(place, failed)
+            raise failed from None
+        except BaseException:
+            ended("disconnected")
+            pool.abandon(place)
+            raise
+        ended(None)
+        pool.give_back(place, tokens=_tokens(reply))
+        return reply
+
+
+class _NoPlace(Exception):
+    def __init__(self, error: ModelError) -> None:
+        super().__init__()
+        self.error = error
+
+
+def pause(number: int, error: ModelError) -> float:
+    """Seconds before the try after this one: what the replica asked for, else exponential with full jitter."""
+    if error.retry_after is not None:
+        return min(error.retry_after + random.uniform(0, 0.1), _LONGEST_ASKED_S)
+    return random.uniform(0.05, min(_LONGEST_S, 0.5 * 2 ** (number - 1)))
+
+
+def _too_long(expired: bool) -> ModelError:
+    words = "the call took longer than it may" if expired else "the backend did not answer in time"
+    return ModelError(504, "timeout", words, code="timeout")
+
+
+def _tokens(reply: ModelReply) -> int | None:
+    usage = reply.usage
+    return None if usage.prompt is None or usage.completion is None else usage.prompt + usage.completion
