@@ -144,17 +144,13 @@ class CommandAgent(SimpleResponsesAPIAgent):
 
     async def _played(self, rollout_id: str, params: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
         """What a verifier gets of the rollout. Raises RolloutFailed."""
-        invocation = self.invocation()
-        program = await _program(invocation)
+        program = await self.installed()
         async with self._slot(), self._workspace() as workspace:
-            places = self.places(rollout_id, params, workspace)
             try:
                 workspace.put(files)
-                workspace.configure(_texts(sandbox.filled(invocation.files, places)))
-                (workspace.root / "prompt.txt").write_text(str(places["prompt"]), encoding="utf-8")
             except (ValueError, OSError) as error:
                 raise RolloutFailed("agent", f"the row's files cannot be put in: {error}") from error
-            ended = await self._client_ended(program, invocation, workspace, places)
+            ended = await self.client_ended(program, rollout_id, params, workspace)
             trajectory = await Trajectory.asked(
                 self.server_client, self.config.model_server.name, rollout_id, self._admin_key
             )
@@ -181,7 +177,7 @@ class CommandAgent(SimpleResponsesAPIAgent):
             "api_key": config.api_key,
             "rollout_id": rollout_id,
             "prompt": prompt_of(params),
-            "prompt_file": str(workspace.root / "prompt.txt"),
+            "prompt_file": str(workspace.prompt),
             "root": str(workspace.root),
             "home": str(workspace.home),
             "work": str(workspace.work),
@@ -189,9 +185,24 @@ class CommandAgent(SimpleResponsesAPIAgent):
             "max_output_tokens": config.max_output_tokens,
         }
 
-    async def _client_ended(
-        self, program: list[str], invocation: Invocation, workspace: Workspace, places: sandbox.Places
+    async def installed(self) -> list[str]:
+        """The words that start the client's program; it is installed if need be. Raises RolloutFailed."""
+        client = self.invocation().client
+        if client is None:
+            return []
+        try:
+            return await install.command(client)
+        except install.CannotInstall as error:
+            raise RolloutFailed("infrastructure", str(error)) from error
+
+    async def client_ended(
+        self, program: list[str], rollout_id: str, params: Mapping[str, Any], workspace: Workspace
     ) -> Ended:
+        """Runs the client to its end, or to that of a limit; when this returns, none of its processes is left."""
+        invocation = self.invocation()
+        places = self.places(rollout_id, params, workspace)
+        workspace.configure(_texts(sandbox.filled(invocation.files, places)))
+        workspace.prompt.write_text(str(places["prompt"]), encoding="utf-8")
         words = [*program, *(str(sandbox.filled(word, places)) for word in invocation.command)]
         own = {**invocation.environment, **self.config.environment}
         child = Child.start(
@@ -284,15 +295,6 @@ def _judge(ended: Ended, trajectory: Trajectory) -> None:
         raise RolloutFailed("agent", f"the client ended with exit code {ended.code}{said}")
     if not trajectory.main:
         raise RolloutFailed("agent", f"the client never called the model{said}")
-
-
-async def _program(invocation: Invocation) -> list[str]:
-    if invocation.client is None:
-        return []
-    try:
-        return await install.command(invocation.client)
-    except install.CannotInstall as error:
-        raise RolloutFailed("infrastructure", str(error)) from error
 
 
 def _texts(files: Mapping[str, Any]) -> dict[str, str]:

@@ -27,9 +27,9 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.home, self.work, self.temporary = root / "home", root / "work", root / "tmp"
-        self.log = root / "client.log"
+        self.log, self.prompt = root / "client.log", root / "prompt.txt"
         for folder in (self.home, self.work, self.temporary):
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
         self._before: dict[str, str] = {}
 
     @classmethod

@@ -22,6 +22,8 @@ class ClaudeCodeAgentConfig(CommandAgentConfig):
     tools: list[str] | None = None
     """The tools that it offers; all of its own if null."""
     max_turns: int | None = Field(default=None, ge=1)
+    limit_output: bool = False
+    """Hold it to `max_output_tokens`; else it has a limit of its own, and raises it after a stop for length."""
 
 
 class ClaudeCodeAgent(CommandAgent):
@@ -38,9 +40,10 @@ class ClaudeCodeAgent(CommandAgent):
             "ANTHROPIC_BASE_URL": "{root_url}",
             "ANTHROPIC_API_KEY": "{api_key}",
             "ANTHROPIC_SMALL_FAST_MODEL": "{model}",
-            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "{max_output_tokens}",
             **dict.fromkeys(_QUIET, "1"),
         }
+        if config.limit_output:
+            environment["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = "{max_output_tokens}"
         return Invocation(tuple(flags), "claude-code", environment=environment, stdin="{prompt}")
 
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.live, pytest.mark.ci]
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_a_tool_using_task(servers: Servers, tmp_path: Path, backend: str) -> None:
     rollout_id = f"claude-{backend}"
-    calls = written(servers, clients.claude(f"{servers.urls[backend]}/ng-rollout/{rollout_id}"), tmp_path, rollout_id)
+    calls = written(servers, clients.claude(servers.urls[backend]), tmp_path, rollout_id)
     assert {call.dialect for call in calls} == {"messages"}
     assert [call.relation for call in calls] == ["first", "turn"]
 
@@ -31,7 +31,7 @@ def test_a_stop_for_length_is_continued(servers: Servers, tmp_path: Path, backen
     rollout_id = f"claude-length-{backend}"
     turns = [Turn(text="The first half", cut=True), Turn(text="and the second.")]
     servers.play(Player(turns, order=True))
-    ended = clients.run(clients.claude(f"{servers.urls[backend]}/ng-rollout/{rollout_id}"), tmp_path, "Say it.")
+    ended = clients.run(clients.claude(servers.urls[backend]), tmp_path, rollout_id, "Say it.")
     first, second = finished(servers, ended, rollout_id)
     assert "and the second." in ended.said
     asked = [call.received.sampling.max_tokens for call in (first, second)]
@@ -94,7 +94,7 @@ def test_a_cut_stream_is_no_second_sample(servers: Servers, tmp_path: Path) -> N
     rollout_id = "claude-cut"
     servers.play(Player(PLAN, delay=3.0))
     with cut(servers.urls["early"]) as wire:
-        ended = clients.run(clients.claude(f"{wire.url}/ng-rollout/{rollout_id}"), tmp_path, PROMPT)
+        ended = clients.run(clients.claude(wire.url), tmp_path, rollout_id, PROMPT)
     assert ended.code == 0, ended.said
     first, again, second = servers.calls(rollout_id)
     assert wire.cuts == 1

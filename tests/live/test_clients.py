@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nemo_gym.agent_server.command import CommandAgent
 from nemo_gym.capture.record import CallRecord
 from tests.live import clients
-from tests.live.clients import Ended, Recipe
+from tests.live.clients import Ended
 from tests.live.conftest import Servers
 from tests.player import Player, Turn, shell
 
@@ -33,9 +34,9 @@ def finished(servers: Servers, ended: Ended, rollout_id: str) -> list[CallRecord
     return calls
 
 
-def written(servers: Servers, recipe: Recipe, folder: Path, rollout_id: str) -> list[CallRecord]:
+def written(servers: Servers, agent: CommandAgent, folder: Path, rollout_id: str) -> list[CallRecord]:
     servers.play(Player(PLAN))
-    ended = clients.run(recipe, folder, PROMPT)
+    ended = clients.run(agent, folder, rollout_id, PROMPT)
     calls = finished(servers, ended, rollout_id)
     assert ended.note() == "written by a tool"
     assert "note.txt is there." in ended.said
@@ -46,7 +47,6 @@ def written(servers: Servers, recipe: Recipe, folder: Path, rollout_id: str) -> 
 @pytest.mark.parametrize("client", ["pi", "opencode", "openclaw"])
 def test_a_tool_using_task(servers: Servers, tmp_path: Path, client: str, api: str) -> None:
     rollout_id = f"{client}-{api}"
-    url = f"{servers.urls['chat']}/ng-rollout/{rollout_id}"
-    calls = written(servers, getattr(clients, client)(url, api), tmp_path, rollout_id)
+    calls = written(servers, getattr(clients, client)(servers.urls["chat"], api), tmp_path, rollout_id)
     assert {call.dialect for call in calls} == {api}
     assert [call.relation for call in calls] == ["first", "turn"]

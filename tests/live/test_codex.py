@@ -15,7 +15,6 @@ from tests.player import Call, Player, Turn, shell
 
 pytestmark = [pytest.mark.live, pytest.mark.ci]
 
-NO_SEARCH = 'web_search = "disabled"'
 PATCH = "*** Begin Patch\n*** Add File: note.txt\n+written by a tool\n*** End Patch\n"
 THOUGHTS = ["The task is to write a file.", "A patch will do."]
 PATCHED = {
@@ -41,8 +40,8 @@ def kinds(call: CallRecord) -> set[str]:
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_function_and_namespace_tools(servers: Servers, tmp_path: Path, backend: str) -> None:  # R4 R6 R24
     rollout_id = f"codex-functions-{backend}"
-    recipe = clients.codex(f"{servers.urls[backend]}/ng-rollout/{rollout_id}", more=NO_SEARCH)
-    first, second = written(servers, recipe, tmp_path, rollout_id)
+    agent = clients.codex(servers.urls[backend])
+    first, second = written(servers, agent, tmp_path, rollout_id)
     assert (first.relation, second.relation) == ("first", "turn")
     assert kinds(first) == {"function", "namespace"}
     (thought,) = items(second, "reasoning")
@@ -56,9 +55,9 @@ def test_function_and_namespace_tools(servers: Servers, tmp_path: Path, backend:
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_custom_tools(servers: Servers, tmp_path: Path, backend: str) -> None:  # R7
     rollout_id = f"codex-custom-{backend}"
-    recipe = clients.codex(f"{servers.urls[backend]}/ng-rollout/{rollout_id}", model="gpt-5.5", more=NO_SEARCH)
+    agent = clients.codex(servers.urls[backend], model_name="gpt-5.5")
     servers.play(Player(PATCHED))
-    ended = clients.run(recipe, tmp_path, PROMPT)
+    ended = clients.run(agent, tmp_path, rollout_id, PROMPT)
     first, second = finished(servers, ended, rollout_id)
     assert ended.note() == "written by a tool\n"
     assert kinds(first) == {"function", "custom", "tool_search"}
@@ -71,8 +70,8 @@ def test_custom_tools(servers: Servers, tmp_path: Path, backend: str) -> None:  
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_code_in_additional_tools(servers: Servers, tmp_path: Path, backend: str) -> None:  # R5 R7
     rollout_id = f"codex-code-{backend}"
-    recipe = clients.codex(f"{servers.urls[backend]}/ng-rollout/{rollout_id}", model="gpt-5.6-sol", more=NO_SEARCH)
-    first, second = written(servers, recipe, tmp_path, rollout_id)
+    agent = clients.codex(servers.urls[backend], model_name="gpt-5.6-sol")
+    first, second = written(servers, agent, tmp_path, rollout_id)
     assert kinds(first) == set()
     assert len(items(first, "additional_tools")) == 1
     (code,) = items(second, "custom_tool_call")
@@ -93,9 +92,9 @@ DELEGATED = {
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_a_sub_agent(servers: Servers, tmp_path: Path, backend: str) -> None:  # R3 R6
     rollout_id = f"codex-subagent-{backend}"
-    recipe = clients.codex(f"{servers.urls[backend]}/ng-rollout/{rollout_id}", more=NO_SEARCH)
+    agent = clients.codex(servers.urls[backend])
     servers.play(Player(DELEGATED))
-    ended = clients.run(recipe, tmp_path, "TASK delegate: have a sub-agent write note.txt.")
+    ended = clients.run(agent, tmp_path, rollout_id, "TASK delegate: have a sub-agent write note.txt.")
     calls = finished(servers, ended, rollout_id)
     assert ended.note() == "written by a tool"
     assert "The sub-agent wrote it." in ended.said
@@ -110,11 +109,10 @@ def test_a_sub_agent(servers: Servers, tmp_path: Path, backend: str) -> None:  #
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_a_compaction(servers: Servers, tmp_path: Path, backend: str) -> None:  # R29
     rollout_id = f"codex-compaction-{backend}"
-    more = NO_SEARCH + "\nmodel_auto_compact_token_limit = 20000"
-    recipe = clients.codex(f"{servers.urls[backend]}/ng-rollout/{rollout_id}", more=more)
+    agent = clients.codex(servers.urls[backend], compact_at_tokens=20_000)
     plan = {"TASK write": [*PLAN["TASK write"][:1], Turn((shell("cat note.txt"),)), Turn(text="note.txt is there.")]}
     servers.play(Player(plan, usage=lambda seen: 1000 if seen.done else 50_000))
-    ended = clients.run(recipe, tmp_path, PROMPT)
+    ended = clients.run(agent, tmp_path, rollout_id, PROMPT)
     first, asked, after, last = finished(servers, ended, rollout_id)
     assert ended.note() == "written by a tool"
     assert "note.txt is there." in ended.said
@@ -131,13 +129,12 @@ def test_a_compaction(servers: Servers, tmp_path: Path, backend: str) -> None:  
 
 def test_resume(servers: Servers, tmp_path: Path) -> None:  # R12
     rollout_id = "codex-resume"
-    url = f"{servers.urls['chat']}/ng-rollout/{rollout_id}"
     plan = {"TASK more": [*PLAN["TASK write"][:1], Turn(text="Still there.")], **PLAN}
     servers.play(Player(plan))
-    ended = clients.run(clients.codex(url, more=NO_SEARCH), tmp_path, PROMPT)
+    ended = clients.run(clients.codex(servers.urls["chat"]), tmp_path, rollout_id, PROMPT)
     assert ended.code == 0, ended.said
-    again = clients.codex(url, more=NO_SEARCH, command=("resume", "--last", "{prompt}"))
-    ended = clients.run(again, tmp_path, "TASK more: is it still there?")
+    again = clients.codex_again(servers.urls["chat"])
+    ended = clients.run(again, tmp_path, rollout_id, "TASK more: is it still there?")
     calls = finished(servers, ended, rollout_id)
     assert "Still there." in ended.said
     assert [call.relation for call in calls] == ["first", "turn", "turn"]
@@ -147,8 +144,7 @@ def test_resume(servers: Servers, tmp_path: Path) -> None:  # R12
 def test_a_refused_search_names_the_setting(servers: Servers, tmp_path: Path) -> None:  # R8
     rollout_id = "codex-search"
     servers.play(Player(PLAN))
-    url = f"{servers.urls['chat']}/ng-rollout/{rollout_id}"
-    ended = clients.run(clients.codex(url, more='web_search = "live"'), tmp_path, PROMPT)
+    ended = clients.run(clients.codex(servers.urls["chat"], web_search="live"), tmp_path, rollout_id, PROMPT)
     assert ended.code == 1
     assert "web_search" in ended.said and "disabled" in ended.said
     (call,) = servers.calls(rollout_id)
