@@ -30,6 +30,7 @@ from nemo_gym.exchange.ids import uuid7
 from nemo_gym.exchange.parts import Message, Origin, Text
 from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace, Usage
 from nemo_gym.exchange.request import ModelRequest
+from nemo_gym.web.serve import settle_collector
 
 RUNS = 5
 _WORDS = [a + b for a in ("br", "st", "pl", "gr", "tw") for b in ("ing", "one", "and", "ick", "all", "est", "ound")]
@@ -124,8 +125,7 @@ async def _written(folder: str, made: list[CallRecord], durability: Any, concurr
             await writer.commit(record)
             latencies.append(time.perf_counter() - began)
 
-    gc.collect()
-    gc.freeze()
+    settle_collector()  # as in a server
     syncs, cpu, wall = Disk.syncs, time.process_time(), time.perf_counter()
     await asyncio.gather(*(client() for _ in range(concurrency)))
     cost = Cost(len(made), time.process_time() - cpu, time.perf_counter() - wall, Disk.syncs - syncs, latencies)

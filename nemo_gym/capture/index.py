@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from .columns import array_of
 from .contents import digest
 from .schema import DIGEST
+from .shard import SEALED
 
 INDEX = ".index"
 INDEXED = ("kind", "rollout_id", "call_id", "new_contents")
@@ -117,6 +118,15 @@ def write(batches: Iterable[pa.RecordBatch], shard_size: int, path: Path) -> Non
     with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(batch.replace_schema_metadata(schema.metadata))
     os.replace(temporary, path)
+
+
+def lacks(shard: Path, key: bytes) -> bool:
+    """Whether the sidecar of a sealed shard says that nothing has this key in it."""
+    try:
+        places = mapped(shard, shard.stat().st_size) if shard.suffix == SEALED else None
+    except OSError:
+        return False
+    return places is not None and next(places.find(key), None) is None
 
 
 def mapped(shard: Path, shard_size: int) -> Places | None:

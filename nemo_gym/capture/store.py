@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from .index import lacks, rollout_key
 from .reader import ShardReader
 from .record import CallRecord, Receipt, Seal
 from .schema import Row
@@ -53,10 +54,14 @@ class CaptureStore:
             found = [one for one in found if self._only(one.with_suffix(""))]
         return sorted(found, key=_order)
 
-    def shards(self) -> Iterator[ShardReader]:
-        """What is no shard is named in a warning and left out; `verify` counts it as a problem."""
+    def shards(self, rollout_id: str | None = None) -> Iterator[ShardReader]:
+        """All, or those in which a rollout may be: most of a long run are not even opened then.
+
+        What is no shard is named in a warning and left out; `verify` counts it as a problem.
+        """
+        key = None if rollout_id is None else rollout_key(rollout_id)
         for path in self.paths():
-            shard = self.shard(path)
+            shard = None if key is not None and lacks(path, key) else self.shard(path)
             if shard is not None:
                 yield shard
 
@@ -90,12 +95,13 @@ class CaptureStore:
             for shard in self.shards():
                 yield from shard.records()
             return
-        found = [record for shard in self.shards() for record in shard.records(rollout_id)]
+        found = [record for shard in self.shards(rollout_id) for record in shard.records(rollout_id)]
         yield from sorted(found, key=lambda record: (record.times.received, record.call_id))
 
     def seals(self, rollout_id: str | None = None) -> list[tuple[str, Seal]]:
         """(server, its latest seal) for each rollout and server that has one."""
-        rows = ((row["server"], row) for shard in self.shards() for row in shard.rows("seal", rollout_id, _SEAL))
+        shards = self.shards(rollout_id)
+        rows = ((row["server"], row) for shard in shards for row in shard.rows("seal", rollout_id, _SEAL))
         return [(server, seal) for (server, _), seal in latest_seals(rows).items()]
 
     def receipts(self) -> dict[str, Receipt]:
@@ -139,6 +145,11 @@ def opened(path: Path) -> ShardReader:
         return ShardReader(path)
     except FileNotFoundError:
         return ShardReader(path.with_suffix(SEALED))
+
+
+def named(path: Path) -> bool:
+    """Whether it bears the name of a writer's shard: only that tells an empty one from a stranger's file."""
+    return re.fullmatch(r".+-\d+-\d+", path.stem) is not None
 
 
 def _order(path: Path) -> tuple[str, str, int]:

@@ -26,6 +26,13 @@ GRACE_S = 3.0
 _KEEPALIVE_S = 75  # longer than a client's own (client.py)
 
 
+def settle_collector() -> None:
+    """What is loaded by now lives for good: the collector need not look at it again, and at the rest more rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 class _Server(uvicorn.Server):
     freeze = False
 
@@ -40,10 +47,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self.freeze:  # what is loaded by now lives for good: the collector need not look at it again
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(50_000, 20, 50)
+        if self.freeze:
+            settle_collector()
             Trimmer().start()
         among = workers.current()
         if among is not None:
