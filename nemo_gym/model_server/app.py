@@ -220,10 +220,9 @@ class ModelApp:
     async def body(self, receive: Any, headers: Headers) -> tuple[bytes, ModelError | None]:
         """The whole body, or what of it fits and the reason why the rest was not read."""
         limit = self.server.config.max_body_bytes
-        too_large = ModelError(413, "too_large", f"the body is larger than {limit} bytes (max_body_bytes)")
         length = next((value for name, value in headers if name == b"content-length"), b"")
         if length.isdigit() and int(length) > limit:
-            return b"", too_large
+            return b"", _body_too_large(limit)
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -233,7 +232,7 @@ class ModelApp:
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             if size > limit:
-                return b"", too_large
+                return b"", _body_too_large(limit)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks), None
 
@@ -271,4 +270,10 @@ class ModelApp:
 
 
 _RESPONSES = "/v1/responses/"
+
+
+def _body_too_large(limit: int) -> ModelError:
+    return ModelError(413, "too_large", f"the body is larger than {limit} bytes (max_body_bytes)")
+
+
 _WRONG_METHOD = {("POST", path) for path in ("/health", "/ready", "/v1/models", "/metrics")}
