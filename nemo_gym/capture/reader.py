@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .columns import array_of, scalar, to_rows
-from .contents import digest
+from .contents import digest, references
 from .decoding import Decoder
 from .index import INDEXED, Places, call_key, made_of, mapped, rollout_key
 from .record import CallRecord
@@ -181,6 +181,14 @@ class ShardReader:
 
     def holds(self, key: bytes) -> bool:
         return next(self.places.find(key), None) is not None
+
+    def referred(self, row: Row) -> list[bytes]:
+        """The contents that a call's row refers to. Raises KeyError or ValueError where it cannot be joined."""
+        found = [key for digests in self.decoder.kept(row).lists.values() for key in digests]
+        stored = [row.get("request_fields"), row.get("sent_fields"), row.get("usage_raw")]
+        stored += [choice["parts"] for choice in row.get("choices", ())]
+        stored += [content["body"] for content in row.get("new_contents", ()) if content["kind"] != "text"]
+        return found + [key for data in stored if data for key in references(data)]
 
     @cached_property
     def _sidecar(self) -> Places | None:

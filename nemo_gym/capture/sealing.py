@@ -12,7 +12,7 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -68,7 +68,7 @@ def _sealed(path: Path) -> Path | None:
     target = path.with_suffix(SEALED)
     temporary = target.with_name(target.name + ".tmp")
     with temporary.open("wb") as file:
-        _write(shard, file)
+        write_sealed(_gathered(shard.batches()), file)
         file.flush()
         os.fsync(file.fileno())
     written = ShardReader(temporary)
@@ -114,11 +114,12 @@ class _Hashing:
         return True
 
 
-def _write(shard: ShardReader, file: BinaryIO) -> None:
+def write_sealed(batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
+    """These batches as a sealed file, compressed, each with its chain."""
     sink = _Hashing(file)
     options = pa.ipc.IpcWriteOptions(compression=_CODEC, use_threads=False)
     with pa.ipc.new_file(pa.PythonFile(sink, "w"), SCHEMA, options=options) as writer:
-        for number, batch in enumerate(_gathered(shard.batches())):
+        for number, batch in enumerate(batches):
             before = sink.chain if number else blake2b(_HEAD, digest_size=16)  # the head is written with the first
             chain = array_of(DIGEST, [before.digest(), *[None] * (batch.num_rows - 1)])
             writer.write_batch(batch.set_column(batch.schema.get_field_index("chain"), "chain", chain))

@@ -1,4 +1,4 @@
-"""What is done to captures after their writers: repair, removal, upload. Nothing that a living writer holds is touched.
+"""What is done to captures after their writers: repair and upload. Nothing that a living writer holds is touched.
 
 Repair keeps every whole batch, ends a shard whose writer was killed, and packs what is closed; run twice, the second
 run finds nothing to do.
@@ -7,7 +7,6 @@ run finds nothing to do.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -21,7 +20,7 @@ from .reader import ShardReader
 from .schema import VERSION, Row, row_digest
 from .sealing import is_written, seal
 from .shard import END_OF_STREAM, SEALED, SUFFIX, serialised, sync_directory
-from .store import CaptureStore
+from .store import CaptureStore, named
 from .upload import Uploader
 
 _FRESH_S = 60.0
@@ -59,7 +58,7 @@ def repair(store: CaptureStore, *, dry_run: bool = False) -> Iterator[Mended]:
 def _mended(path: Path, dry_run: bool) -> Iterator[Mended]:
     shard = ShardReader(path)
     if shard.count == 0:
-        if _named(path) and not _fresh(path):
+        if named(path) and not _fresh(path):
             yield from _removed(path, "removed: it holds no whole record", dry_run)
         return
     if not shard.sealed or shard.torn:
@@ -101,11 +100,6 @@ def _chain_after(shard: ShardReader) -> bytes:
     return chain.digest()
 
 
-def _named(path: Path) -> bool:
-    """Whether it bears the name of a writer's shard: only that tells an empty one from a stranger's file."""
-    return re.fullmatch(r".+-\d+-\d+", path.stem) is not None
-
-
 def _fresh(path: Path) -> bool:
     return time.time() - path.stat().st_mtime < _FRESH_S
 
@@ -114,47 +108,6 @@ def _removed(path: Path, did: str, dry_run: bool) -> Iterator[Mended]:
     if not dry_run:
         path.unlink(missing_ok=True)
     yield Mended(str(path), did)
-
-
-# ---- prune
-
-
-class Pruned(Struct, frozen=True):
-    path: str
-    """A run's folder."""
-    shards: int
-    bytes: int
-
-
-def prune(store: CaptureStore, older_than_s: float, *, dry_run: bool = False) -> Iterator[Pruned]:
-    """Whole runs whose last record is older. Only shards and their indexes are removed, and folders left empty."""
-    runs: dict[Path, list[Path]] = {}
-    for path in store.paths():
-        runs.setdefault(path.parent, []).append(path)
-    for folder, paths in sorted(runs.items()):
-        if not all(_prunable(path, older_than_s) for path in paths):
-            continue
-        files = [one for path in paths for one in (path, path.with_suffix(INDEX)) if one.exists()]
-        size = sum(one.stat().st_size for one in files)
-        if not dry_run:
-            for file in files:
-                file.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        yield Pruned(str(folder), len(paths), size)
-
-
-def _prunable(path: Path, older_than_s: float) -> bool:
-    """Old, nobody's, and a shard: a foreign file keeps its folder."""
-    try:
-        return (
-            _named(path)
-            and ShardReader(path) is not None
-            and time.time() - path.stat().st_mtime >= older_than_s
-            and not is_written(path)
-        )
-    except (ValueError, OSError):
-        return False
 
 
 # ---- upload

@@ -12,7 +12,6 @@ from collections import defaultdict
 from msgspec import Struct
 
 from .columns import to_rows
-from .contents import references
 from .reader import ShardReader, unsound
 from .rollouts import rollout_digest
 from .schema import Row
@@ -101,12 +100,7 @@ def _check_shard(shard: ShardReader, report: Report, calls: _Calls, seen: set[st
 
 def _check_call(shard: ShardReader, row: Row, report: Report) -> None:
     try:
-        kept = shard.decoder.kept(row)
-        missing = [key for digests in kept.lists.values() for key in digests if not shard.holds(key)]
-        stored = [row.get("request_fields"), row.get("sent_fields"), row.get("usage_raw")]
-        stored += [choice["parts"] for choice in row.get("choices", ())]
-        stored += [content["body"] for content in row.get("new_contents", ()) if content["kind"] != "text"]
-        missing += [key for data in stored if data for key in references(data) if not shard.holds(key)]
+        missing = [key for key in shard.referred(row) if not shard.holds(key)]
     except (KeyError, ValueError) as error:
         report.problems.append(f"{shard.path}: call {row['call_id']} cannot be joined: missing {error}")
         return

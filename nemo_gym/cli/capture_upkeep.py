@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nemo_gym.capture import CallRecord, CaptureStore
+    from nemo_gym.capture.pruning import Pruned
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -28,8 +31,10 @@ def add_commands(commands: Any, directories: dict[str, Any]) -> None:
     command.add_argument("--output", help="the file (default: calls.parquet or calls.jsonl)")
     command.add_argument("--columns", help="names, with commas between (parquet; default: all)")
     command.add_argument("--rollout", help="one rollout's id (default: all)")
-    command = _command(commands, "prune", prune, "remove whole runs that are old", directories)
-    command.add_argument("--older-than", type=age, required=True, metavar="AGE", help="as 30d, 12h, 45m")
+    command = _command(commands, "prune", prune, "remove what is old: whole runs, or single rollouts", directories)
+    command.add_argument("--older-than", type=age, metavar="AGE", help="as 30d, 12h, 45m: the last record's")
+    command.add_argument("--rollouts", action="store_true", help="single rollouts that old, not only whole runs")
+    command.add_argument("--rollout", action="append", metavar="ID", help="this rollout, however old; again for more")
     command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     command = _command(commands, "upload", upload, "sealed shards to a remote folder", directories)
     command.add_argument("--to", required=True, metavar="URI", help="s3://bucket/folder, gs://…, file://… or a path")
@@ -161,18 +166,37 @@ def _jsonl(stores: list[CaptureStore], arguments: argparse.Namespace, target: Pa
 def prune(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
     import msgspec
 
-    from nemo_gym.capture.upkeep import prune as remove
+    from nemo_gym.capture.pruning import prune as remove
 
-    done = [one for store in stores for one in remove(store, arguments.older_than, dry_run=arguments.dry_run)]
+    if arguments.older_than is None and not arguments.rollout:
+        raise ValueError("prune: say what is old enough with --older-than, or name rollouts with --rollout")
+    if arguments.older_than is None and arguments.rollouts:
+        raise ValueError("prune: --rollouts goes with --older-than")
+    done: list[Pruned] = []
+    if arguments.older_than is not None and not arguments.rollout:
+        done += (one for store in stores for one in remove(store, arguments.older_than, dry_run=arguments.dry_run))
+    if arguments.rollouts or arguments.rollout:
+        done += (one for store in stores for one in _prune_rollouts(store, arguments))
     if arguments.json:
         print(json.dumps({"dry_run": arguments.dry_run, "removed": msgspec.to_builtins(done)}, indent=2))
         return 0
     for one in done:
         did = "to remove" if arguments.dry_run else "removed"
-        print(f"{one.path}: {did}: {one.shards} shards, {one.bytes:,} bytes")
+        of = "" if one.rollouts is None else f"{one.rollouts} rollouts, "
+        print(f"{one.path}: {did}: {of}{one.shards} shards, {one.bytes:,} bytes")
     if not done:
-        print("no run is that old")
+        print("nothing is that old" if arguments.older_than is not None else "no such rollout")
     return 0
+
+
+def _prune_rollouts(store: CaptureStore, arguments: argparse.Namespace) -> Iterator[Pruned]:
+    from nemo_gym.capture.pruning import old_rollouts, prune_rollouts
+
+    wanted = set(arguments.rollout or ())
+    if arguments.older_than is not None:
+        old = old_rollouts(store, arguments.older_than)
+        wanted = wanted & old if wanted else old
+    return prune_rollouts(store, wanted, dry_run=arguments.dry_run)
 
 
 def upload(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:

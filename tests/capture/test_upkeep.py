@@ -13,7 +13,8 @@ from test_crash import _killed_under_load
 
 from nemo_gym.capture import CaptureStore, ShardWriter
 from nemo_gym.capture import writer as writer_module
-from nemo_gym.capture.upkeep import prune, repair, upload
+from nemo_gym.capture.pruning import prune
+from nemo_gym.capture.upkeep import repair, upload
 from nemo_gym.exchange.errors import ModelError
 
 

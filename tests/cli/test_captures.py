@@ -119,7 +119,15 @@ def test_tail_repair_prune_and_upload(folder, capsys, tmp_path):
     assert main(["upload", folder, "--to", str(tmp_path / "there"), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["uploaded"]) == 1
     assert main(["prune", str(tmp_path / "there"), "--older-than", "30d"]) == 0
-    assert capsys.readouterr().out == "no run is that old\n"
+    assert capsys.readouterr().out == "nothing is that old\n"
+    assert main(["prune", str(tmp_path / "there"), "--rollout", "nobody"]) == 0
+    assert capsys.readouterr().out == "no such rollout\n"
+    assert main(["prune", str(tmp_path / "there"), "--rollout", "task-1", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["removed"][0]["rollouts"] == 1
+    assert main(["prune", str(tmp_path / "there")]) == 2
+    assert "--older-than" in capsys.readouterr().err
+    assert main(["prune", str(tmp_path / "there"), "--rollouts", "--older-than", "30d"]) == 0
+    assert capsys.readouterr().out == "nothing is that old\n"
     assert main(["prune", str(tmp_path / "there"), "--older-than", "0s", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["removed"][0]["shards"] == 1
     with pytest.raises(SystemExit):

@@ -1,0 +1,32 @@
+"""What streams and calls take of a server's memory, on a small scale; `benchmarks/memory.py` has the large one."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import memory
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("size", [2_000, 200_000])
+async def test_slow_streams(size: int) -> None:
+    """Less than 64 KiB and twice the body each, and a margin for what a process takes once; none is cut."""
+    with memory.served() as (port, pid):
+        found = await memory.streams(port, pid, 250, size)
+    assert found.whole == found.count
+    assert found.peak - found.before < found.count * found.allowed + (32 << 20)
+
+
+@pytest.mark.ci
+async def test_small_calls_leave_nothing_behind() -> None:
+    with memory.served() as (port, pid):
+        early, late = await memory.calls(port, pid, 16_000, [6_000, 16_000])
+    # Half a kilobyte a call would be 5 MB; an allocator's whims are below that.
+    assert late - early < 5 << 20
+
+
+@pytest.mark.nightly
+async def test_a_long_run_of_small_calls() -> None:
+    with memory.served() as (port, pid):
+        early, late = await memory.calls(port, pid, 200_000, [10_000, 200_000])
+    assert late - early < 16 << 20
