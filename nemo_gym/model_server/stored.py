@@ -72,8 +72,11 @@ class StoredResponses:
         """A response whose record is durable; `size` is of the body that it was asked with."""
         if self._directory is None or not _kept(request):
             return
-        # Token ids, and the backend's body, are no part of what is found by an id.
-        choices = tuple(replace(choice, tokens=None, origin=None) for choice in reply.choices[:1])
+        # The backend's body is no part of what is found by an id, and of tokens only the log-probs that were asked for.
+        told = request.sampling.logprobs is not None
+        choices = tuple(
+            replace(choice, tokens=choice.tokens if told else None, origin=None) for choice in reply.choices[:1]
+        )
         reply = replace(reply, choices=choices, prompt_ids=None, origin=None)
         size += sum(len(getattr(part, "text", "")) for choice in choices for part in choice.parts)
         self._drop(reply.id)

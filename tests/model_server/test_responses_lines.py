@@ -288,3 +288,33 @@ async def test_reasoning_travels_in_the_shape_that_is_set(tmp_path: Path, shape:
     if shape == "content":
         said = {"summary": [], "content": [{"type": "reasoning_text", "text": "Two and two."}]}
     assert {field: thought[field] for field in said} == said
+
+
+def sampled(*tokens: str) -> dict[str, Any]:
+    top = [{"token": "x", "logprob": -0.25, "bytes": None}, {"token": "y", "logprob": -3.0, "bytes": None}]
+    return {"content": [{"token": one, "logprob": -0.5, "bytes": None, "top_logprobs": top} for one in tokens]}
+
+
+@pytest.mark.parametrize("stream", ["replay", "relay"])
+async def test_log_probs_that_were_asked_for_are_delivered(tmp_path: Path, stream: str) -> None:  # R13
+    told = sampled("<think>", "Fo", "ur", "</think>", "Fo", "ur.")
+    message = {"reasoning_content": "Four"}
+    whole = Answer(chat_reply("Four.", message=message, choice={"logprobs": told}))
+    asked: Any = {"model": "m", "input": "Hi", "include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    async with bench(tmp_path, [whole], stream=stream) as at:
+        client = at.client()
+        response = await client.responses.create(**asked)
+        events = [event async for event in await client.responses.create(**asked, stream=True)]
+        plain = await client.responses.create(model="m", input="Hi")
+        body = at.backend.calls[0].json()
+        again = await client.responses.retrieve(response.id)
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 1)
+    one, two = response.output[1].content[0].logprobs
+    assert [(one.token, one.logprob), (two.token, bytes(two.bytes))] == [("Fo", -0.5), ("ur.", b"ur.")]
+    assert [(top.token, top.logprob) for top in one.top_logprobs] == [("x", -0.25)]
+    last = events[-1].response.output[1].content[0]
+    assert last.logprobs == response.output[1].content[0].logprobs
+    (done,) = [event for event in events if event.type == "response.output_text.done"]
+    assert [entry.token for entry in done.logprobs] == ["Fo", "ur."]
+    assert plain.output[1].content[0].logprobs == []
+    assert again == response

@@ -6,7 +6,7 @@ and a stream cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from .. import cutoff
 from . import hosted
 from .ids import item_id
 from .items import NAME, read_output, write_call
+from .logprobs import write_logprobs
 from .tools import write_choice
 
 _STATUS: dict[str, tuple[str, str | None]] = {
@@ -46,6 +47,8 @@ class Group(Struct):
 
     id: str
     parts: list[Part]
+    logprobs: Sequence[Mapping[str, Any]] = ()
+    """Of the first text among them."""
 
 
 def continues(group: Group | None, part: Part) -> bool:
@@ -101,6 +104,8 @@ def write_item(group: Group, shape: Shape, status: str = "completed") -> dict[st
             item["content"] = said
         return item if first.payload is None else item | {"encrypted_content": first.payload}
     content = [write_content(part) for part in group.parts]
+    if group.logprobs:
+        next(part for part in content if part["type"] == "output_text")["logprobs"] = list(group.logprobs)
     return {
         "type": "message",
         "id": group.id,
@@ -129,12 +134,18 @@ def write_content(part: Part) -> dict[str, Any]:
     return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
 
 
-def write_output(reply: ModelReply, shape: Shape) -> list[dict[str, Any]]:
+def write_output(reply: ModelReply, request: ModelRequest, shape: Shape) -> list[dict[str, Any]]:
     if not reply.choices:
         return []
     choice = reply.choices[0]
-    items = [write_item(group, shape) for group in groups(shown(choice), reply.id, shape)]
-    return close_last(items, choice)
+    written = list(groups(shown(choice), reply.id, shape))
+    if (logprobs := write_logprobs(choice, request)) and (first := first_text(written)) is not None:
+        first.logprobs = logprobs
+    return close_last([write_item(group, shape) for group in written], choice)
+
+
+def first_text(written: Iterable[Group]) -> Group | None:
+    return next((group for group in written if any(isinstance(part, Text) for part in group.parts)), None)
 
 
 def close_last(items: list[dict[str, Any]], choice: Choice) -> list[dict[str, Any]]:
@@ -147,7 +158,7 @@ def close_last(items: list[dict[str, Any]], choice: Choice) -> list[dict[str, An
 def write_reply(reply: ModelReply, request: ModelRequest, reasoning: str = "summary") -> dict[str, Any]:
     """`reasoning` says where its text goes: `summary` or `content`."""
     body = frame_of(reply.id, reply.model, reply.created, request)
-    return end_of(body, reply, write_output(reply, Shape.of(request, reasoning)))
+    return end_of(body, reply, write_output(reply, request, Shape.of(request, reasoning)))
 
 
 def end_of(frame: dict[str, Any], reply: ModelReply, output: list[dict[str, Any]]) -> dict[str, Any]:

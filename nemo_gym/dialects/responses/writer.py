@@ -22,6 +22,7 @@ from ..sse import HOLE, Template, frame
 from . import hosted
 from .errors import failure
 from .ids import item_id
+from .logprobs import write_logprobs
 from .reply import (
     Group,
     Shape,
@@ -40,6 +41,11 @@ from .reply import (
 class ResponsesWriter:
     def __init__(self, request: ModelRequest, head: Head, reasoning: str = "summary") -> None:
         self._head = head
+        self._request = request
+        self._logprobs: list[dict[str, Any]] = []
+        """Of the first text, once they are known."""
+        self._spoke = False
+        """Whether that text has ended."""
         self._shape = Shape.of(request, reasoning)
         self._response = frame_of(head.id, head.model, head.created, request)
         self._begun = msgspec.Raw(codec.encode(self._response))
@@ -68,6 +74,8 @@ class ResponsesWriter:
     def feed_reply(self, reply: ModelReply) -> Iterator[bytes]:
         """`feed` of all its increments at once (see `fed`)."""
         for choice in reply.choices:
+            if choice.index == 0:
+                self._logprobs = write_logprobs(choice, self._request)
             for part in choice.parts if choice.index == 0 else ():
                 if not self._progress.flows(part):
                     return
@@ -77,6 +85,7 @@ class ResponsesWriter:
     def close(self, reply: ModelReply) -> bytes:
         out = b""
         if reply.choices:
+            self._logprobs = self._logprobs or write_logprobs(reply.choices[0], self._request)
             for part in self._progress.rest(shown(reply.choices[0])):
                 out += self._piece(part)
         cut = bool(reply.choices) and reply.choices[0].finish in ("length", "content_filter", "cancelled")
@@ -201,7 +210,12 @@ class ResponsesWriter:
             out = self._event("response.refusal.done", **place, refusal=part.text)
         else:
             assert isinstance(part, Text)
-            out = self._event("response.output_text.done", **place, text=part.text, logprobs=[])
+            said = [] if self._spoke else self._logprobs
+            group.logprobs, self._spoke = group.logprobs or said, True
+            out = self._event("response.output_text.done", **place, text=part.text, logprobs=said)
+            return out + self._event(
+                "response.content_part.done", **place, part={**write_content(part), "logprobs": said}
+            )
         return out + self._event("response.content_part.done", **place, part=write_content(part))
 
     def _end_item(self, status: str = "completed") -> bytes:
