@@ -12,6 +12,7 @@ LINES = [
     *(f"A{number}" for number in range(1, 20)),
     *(f"B{number}" for number in range(1, 8)),
     *(f"C{number}" for number in range(1, 10)),
+    *(f"R{number}" for number in (*range(1, 16), *range(20, 33))),
 ]
 
 
