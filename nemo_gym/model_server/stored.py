@@ -35,6 +35,8 @@ _MADE = re.compile(r"[a-z]+_(.+)_\d+\Z")
 """An item's id has that of its response in it (R26)."""
 _SKEW_S = 3600.0
 """So far may the clocks of two machines that share a folder be apart."""
+_OVERHEAD = 4096
+"""Bytes that a response takes in memory, however short it is."""
 _KINDS = ("kind", "reply_id", "dialect", "status")
 
 
@@ -62,7 +64,7 @@ class StoredResponses:
         max_bytes: of the requests and replies held in memory.
     """
 
-    def __init__(self, directory: str | None, max_bytes: int = 64 << 20) -> None:
+    def __init__(self, directory: str | None, max_bytes: int = 16 << 20) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
         self._held: OrderedDict[str, tuple[Stored, int]] = OrderedDict()
@@ -78,7 +80,7 @@ class StoredResponses:
             replace(choice, tokens=choice.tokens if told else None, origin=None) for choice in reply.choices[:1]
         )
         reply = replace(reply, choices=choices, prompt_ids=None, origin=None)
-        size += sum(len(getattr(part, "text", "")) for choice in choices for part in choice.parts)
+        size += _OVERHEAD + sum(len(getattr(part, "text", "")) for choice in choices for part in choice.parts)
         self._drop(reply.id)
         self._held[reply.id] = Stored(request, reply), size
         self._bytes += size

@@ -136,10 +136,10 @@ async def test_what_is_held_in_memory_is_bounded(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(stored, "_look_up", watched)
     async with bench(tmp_path, [Answer(chat_reply("x" * 1000))]) as at:
         (app,) = at.apps
-        app.stored = stored.StoredResponses(str(tmp_path), max_bytes=5000)
+        app.stored = stored.StoredResponses(str(tmp_path), max_bytes=25_000)
         client = at.client()
         ids = [(await client.responses.create(model="m", input="Hi")).id for _ in range(10)]
-        assert app.stored._bytes <= 5000
+        assert app.stored._bytes <= 25_000
         for response_id in reversed(ids):
             assert (await client.responses.retrieve(response_id)).id == response_id
     assert looked == list(reversed(ids[: len(looked)]))
