@@ -62,6 +62,10 @@ KEYS = [
     "definition",
     "content_block",
     "partial_json",
+    "action",
+    "operation",
+    "execution",
+    "environment",
 ]
 VALUES = [
     "text",
@@ -116,6 +120,18 @@ VALUES = [
     "message_delta",
     "message_stop",
     "end_turn",
+    "tool_search",
+    "tool_search_call",
+    "tool_search_output",
+    "local_shell",
+    "local_shell_call",
+    "local_shell_call_output",
+    "apply_patch",
+    "apply_patch_call",
+    "shell_call_output",
+    "item_reference",
+    "compaction",
+    "client",
 ]
 
 leaf = (
