@@ -257,12 +257,19 @@ def _write_chat(turn: Turn, seen: Conversation, number: int, prompt: int) -> dic
             for place, (tool, arguments) in enumerate(calls)
         ]  # fmt: skip
     finish = "length" if turn.cut else "tool_calls" if turn.calls else "stop"
-    return {
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+    ids: dict[str, Any] = {}
+    if seen.body.get("return_token_ids"):  # as vLLM gives them: here one token a message, and twenty of the reply
+        ids = {"prompt_token_ids": [len(msgspec.json.encode(one)) for one in seen.body["messages"]]}
+        prompt = len(ids["prompt_token_ids"])
+        token = {"token": "t", "logprob": -0.5, "bytes": None, "top_logprobs": []}
+        choice |= {"token_ids": list(range(100, 120)), "logprobs": {"content": [token] * 20}}
+    return ids | {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",
         "created": 1_700_000_000,
         "model": "scripted-model",
-        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        "choices": [choice],
         "usage": {"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20},
     }
 

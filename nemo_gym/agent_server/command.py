@@ -159,7 +159,7 @@ class CommandAgent(SimpleResponsesAPIAgent):
                 "response": trajectory.response(),
                 "final_message": trajectory.final_message(),
                 "exit_code": ended.code,
-                "files": await asyncio.to_thread(workspace.taken, self.config.take),
+                "taken_files": await asyncio.to_thread(workspace.taken, self.config.take),
                 "diff": await asyncio.to_thread(workspace.diff),
                 "client_seconds": round(ended.seconds, 3),
                 "branches": [{"relation": one.relation, "calls": len(one.call_ids)} for one in trajectory.branches],

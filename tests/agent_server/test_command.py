@@ -108,12 +108,12 @@ async def test_a_rollout_from_its_files_to_its_diff(tmp_path: Path, monkeypatch:
         assert len(at.model.records()) == len(at.model.backend.calls) == 2
         assert {record.rollout_id for record in at.model.records()} == {"r1"}
     assert (result["reward"], result["exit_code"], result["final_message"]) == (1.0, 0, "It is made.")
-    assert sorted(result["files"]) == ["out/env.txt", "out/made.txt"]  # the link is not followed
-    assert result["files"]["out/made.txt"] == "a\nb\n"
+    assert sorted(result["taken_files"]) == ["out/env.txt", "out/made.txt"]  # the link is not followed
+    assert result["taken_files"]["out/made.txt"] == "a\nb\n"
     assert "--- a/out/made.txt\n+++ b/out/made.txt\n@@ -1 +1,2 @@\n a\n+b\n" in result["diff"]
     assert "task.txt" not in result["diff"]
-    assert "sk-machine" not in result["files"]["out/env.txt"]
-    assert "HTTPS_PROXY=http://127.0.0.1:9" in result["files"]["out/env.txt"]
+    assert "sk-machine" not in result["taken_files"]["out/env.txt"]
+    assert "HTTPS_PROXY=http://127.0.0.1:9" in result["taken_files"]["out/env.txt"]
 
     response = NeMoGymResponse.model_validate(result["response"])
     kinds = [item["type"] for item in result["response"]["output"]]
@@ -214,7 +214,7 @@ async def test_a_wrapper_stands_before_the_command(tmp_path: Path) -> None:
     wrapper = ["env", "WRAPPED={rollout_id}", "{command}"]
     async with world(tmp_path, wrapper=wrapper) as at:
         result = (await at.run()).json()
-    assert "WRAPPED=r1\n" in result["files"]["out/env.txt"]
+    assert "WRAPPED=r1\n" in result["taken_files"]["out/env.txt"]
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "", "a/../../b"])

@@ -76,7 +76,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     world = World(folder)
     backend = ScriptedBackend(lambda request: at.decide(request))
     at = Servers(world, backend)
-    with _listening(backend) as url:
+    with Listening(backend) as url:
         sections = [
             SERVER.format(name=name, url=url, **({"more": ""} | settings)) for name, settings in SERVERS.items()
         ]
@@ -93,7 +93,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
             world.end()
 
 
-class _listening:
+class Listening:
     """A scripted backend on a loop of its own, for tests that wait for processes."""
 
     def __init__(self, backend: ScriptedBackend) -> None:
