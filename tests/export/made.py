@@ -10,9 +10,10 @@ from array import array
 import pyarrow.parquet as pq
 
 from nemo_gym.capture import CallRecord, ShardWriter, Times
-from nemo_gym.exchange.parts import Message, Text
+from nemo_gym.exchange.parts import Message, Reasoning, Text, ToolCall, ToolResult
 from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace, Usage
 from nemo_gym.exchange.request import ModelRequest, Sampling
+from nemo_gym.exchange.tools import Tool
 from nemo_gym.export.calls import CapturedCall, Spoken
 from nemo_gym.export.exporter import export
 from nemo_gym.export.options import Options
@@ -90,6 +91,31 @@ def record(rollout_id, prompt, ids, *, messages=None, said=None, tools=(), versi
         "logprobs_mode": "processed",
     }
     return CallRecord(**(fields | more))
+
+
+TOOL = Tool("get_weather", "Get the weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
+ASK = Message("user", (Text("Weather in Prague?"),))
+SYSTEM = Message("developer", (Text("Be brief."),))
+
+
+def called(rollout_id, city="Prague"):
+    return ToolCall("get_weather", json.dumps({"city": city}), f"call_{rollout_id}")
+
+
+def two_turns(rollout_id, said="It is sunny.", city="Prague"):
+    """A call of a tool, then an answer; the second prompt continues the first, id by id."""
+    call = called(rollout_id, city)
+    first = record(rollout_id, [1, 2], [3, 4], messages=[SYSTEM, ASK], said=[Reasoning("hm"), call], tools=[TOOL])
+    history = [SYSTEM, ASK, Message("assistant", (call,)), Message("tool", (ToolResult(call.call_id, (Text("sun"),)),))]
+    second = record(
+        *(rollout_id, [1, 2, 3, 4, 5], [6, 7]),
+        messages=history,
+        said=[Text(said)],
+        tools=[TOOL],
+        parent_call_id=first.call_id,
+        relation="turn",
+    )
+    return first, second
 
 
 class Job:
