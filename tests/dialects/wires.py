@@ -246,6 +246,22 @@ def reply(dialect: str) -> dict[str, Any]:
     return chat_reply("Both.", message={"reasoning_content": "Hm.", "tool_calls": calls}, usage=usage)
 
 
+def chat_stream(whole: dict[str, Any]) -> list[tuple[float, bytes]]:
+    """A Chat Completions reply in chunks, with its own usage."""
+    message = whole["choices"][0]["message"]
+    calls = [{"index": n, **call} for n, call in enumerate(message["tool_calls"])]
+    deltas: list[dict[str, Any]] = [{"reasoning_content": "H"}, {"reasoning_content": "m."}]
+    deltas += [{"content": "Bo"}, {"content": "th."}, {"tool_calls": calls}]
+    head = {key: whole[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    bodies: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
+    ]
+    bodies.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    bodies.append({"choices": [], "usage": whole["usage"]})
+    frames = [(0.0, b"data: " + json.dumps(head | body).encode() + b"\n\n") for body in bodies]
+    return [*frames, (0.0, b"data: [DONE]\n\n")]
+
+
 async def ask(at: Bench, dialect: str, body: dict[str, Any], streamed: bool) -> tuple[Form, Any]:
     """The reply as the stock client has it: what it says, and how it ended."""
     if dialect == "chat":
