@@ -108,7 +108,7 @@ def decode_reply(data: bytes, *, texts: bool) -> ModelReply:
     An object for each token is what costs, so the columns are decoded typed and never become dicts. Whatever is not
     as expected goes the long way.
     """
-    if b'"token_ids"' not in data:
+    if data.rfind(b'"token_ids"') < 0:  # they come last
         return read_reply(codec.decode(data))
     try:
         return _decode_reply(data, texts)
@@ -136,10 +136,12 @@ def _decode_reply(data: bytes, texts: bool) -> ModelReply:
 def _bare_trace(ids: list[int], entries: list[Any] | None) -> TokenTrace:
     if entries is None or len(entries) != len(ids):
         return TokenTrace(ids=array("i", ids))
-    values: list[Any] = list(map(_logprob, entries))
-    if None in values:  # as in `read_trace`: vLLM's own floor stands for minus infinity
-        values = [-9999.0 if value is None else value for value in values]
-    return TokenTrace(ids=array("i", ids), logprobs=array("f", values))
+    values = list(map(_logprob, entries))
+    try:
+        logprobs = array("f", values)
+    except TypeError:  # as in `read_trace`: vLLM's own floor stands for minus infinity
+        logprobs = array("f", [-9999.0 if value is None else value for value in values])
+    return TokenTrace(ids=array("i", ids), logprobs=logprobs)
 
 
 def _read_reply(body: Mapping[str, Any]) -> ModelReply:
@@ -204,6 +206,8 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
 
 def _tokens(value: Any) -> int | None:
     """A count, however it was spelled; what is none is unknown."""
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 0 <= value < 2**31 and value == int(value) else None
