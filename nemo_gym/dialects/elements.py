@@ -59,5 +59,7 @@ class Elements:
         element = known[data] = Element(value)
         self._bytes += len(data) + _OVERHEAD
         while self._bytes > self._max_bytes:
-            self._bytes -= len(known.popitem(last=False)[0]) + _OVERHEAD
+            forgotten, oldest = known.popitem(last=False)
+            self._bytes -= len(forgotten) + _OVERHEAD
+            oldest.forget()
         return element

@@ -37,10 +37,11 @@ class Element(dict[str, Any]):
     Never changed. What the rooms make of it is kept with it, so that history costs little more than being sent.
     """
 
-    __slots__ = ("read", "stored", "turn")
+    __slots__ = ("known", "read", "stored", "turn")
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
+        self.known = True
         self.read: tuple[Callable[[Any], Any], Any] | None = None
         """By which function, and what it made of it."""
         self.stored: tuple[object, bytes, bytes | None] | None = None
@@ -48,10 +49,15 @@ class Element(dict[str, Any]):
         self.turn: bytes | None = None
         """Digest of the message read from it, in normal form."""
 
+    def forget(self) -> None:
+        """Nothing is kept with it from now on: what was read from it refers to it, and such a circle would stay."""
+        self.known = False
+        self.read = self.stored = self.turn = None
+
 
 def read_once(element: Any, read: Callable[[Any], _T]) -> _T:
     """What `read` makes of an element; made only once of one that bodies share."""
-    if type(element) is not Element:
+    if type(element) is not Element or not element.known:
         return read(element)
     if element.read is None or element.read[0] is not read:
         element.read = read, read(element)

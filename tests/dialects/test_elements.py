@@ -38,8 +38,12 @@ def test_what_is_forgotten_is_read_anew() -> None:
     elements = Elements(max_bytes=8000)
     data = msgspec.json.encode(body())
     first = elements.decode(data)["messages"][0]
+    chat.read_request({"messages": [first]})
+    assert first.read is not None
     elements.decode(data.replace(b"a history", b"another history"))
     assert elements.decode(data)["messages"][0] is not first
+    # Nothing holds what was read from it, so that it is freed with its last request.
+    assert chat.read_request({"messages": [first]}).messages[0].parts and first.read is None
 
 
 @pytest.mark.parametrize(
