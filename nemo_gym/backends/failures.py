@@ -1,8 +1,7 @@
-"""What an HTTP failure means: which to repeat, how long to wait, and an overflow told from the rest (A5, A12)."""
+"""What an HTTP failure means: which to repeat, and an overflow told from the rest (A5, A12)."""
 
 from __future__ import annotations
 
-import random
 import re
 
 from ..exchange.errors import ModelError
@@ -36,8 +35,6 @@ def is_overflow(status: int, code: str | None, message: str) -> bool:
     return bool(_OVERFLOW.search(message)) and len(re.findall(r"\d{2,}", message)) >= 2
 
 
-def pause(attempt: int, error: ModelError) -> float:
-    """Seconds before the next try: what the backend asked for, else exponential with full jitter, 30 s at most."""
-    if error.retry_after is not None:
-        return min(error.retry_after + random.uniform(0, 0.1), 60.0)
-    return random.uniform(0.05, min(30.0, 0.5 * 2**attempt))
+def is_repeatable(error: ModelError) -> bool:
+    """Whether the same request may be sent again; a quota that is used up does not come back in a minute."""
+    return error.status in REPEATABLE and error.code != "insufficient_quota"

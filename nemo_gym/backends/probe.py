@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -20,13 +20,12 @@ from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest, Sampling
 from ..exchange.tools import Tool
 from .backend import Capabilities
+from .logprobs import mode_of
 
 CALL_S = 120.0
 """For one question."""
 _FEW, _MORE = 16, 512
 """Tokens: for what shows at once, and for what a model may think about first."""
-_APART = 0.5
-"""Nats between two alternatives, from which on a change of temperature shows."""
 _WEATHER = Tool(
     "get_weather",
     "The weather in a city.",
@@ -133,24 +132,11 @@ class _Examination:
         )
 
     async def logprobs_mode(self) -> Finding:
-        """At twice the temperature alternatives lie half as far apart, if the temperature is in their log-probs."""
-        name = "log-prob mode"
         once, twice = [_first_top(await self._sampled(temperature)) for temperature in (1.0, 2.0)]
-        if not once or not twice:
-            ours = self._mode == "processed"
-            return Finding(name, True if ours else None, "processed" if ours else "no alternatives to compare")
-        shared = sorted(once.keys() & twice.keys(), key=lambda token: once[token])
-        if len(shared) < 2 or (apart := once[shared[-1]] - once[shared[0]]) < _APART:
-            return Finding(name, None, "the alternatives are too near one another")
-        ratio = (twice[shared[-1]] - twice[shared[0]]) / apart
-        mode: Literal["processed", "raw"] | None = None
-        if abs(ratio - 0.5) < 0.1:
-            mode = "processed"
-        elif abs(ratio - 1.0) < 0.1:
-            mode = "raw"
-        return Finding(
-            name, None if mode is None else mode == "processed", mode or f"neither raw nor processed: {ratio:.2f}"
-        )
+        mode, detail = mode_of(once, twice)
+        if mode is None and self._mode == "processed":
+            mode = detail = "processed"  # said by an engine of ours, that gives no alternatives
+        return Finding("log-prob mode", None if mode is None else mode == "processed", detail)
 
     async def _sampled(self, temperature: float) -> ModelReply:
         sampling = Sampling(max_tokens=_FEW, temperature=temperature, logprobs=5)
@@ -236,7 +222,7 @@ def _well_formed(call: ToolCall) -> tuple[bool, str]:
 def _first_top(reply: ModelReply) -> Mapping[str, float]:
     tokens = reply.choices[0].tokens
     tops = tokens.top if tokens is not None else None
-    return {token: value for token, value in tops[0].items() if value > -9999.0} if tops else {}
+    return tops[0] if tops else {}
 
 
 def _tokens(count: int | None) -> str:

@@ -135,7 +135,7 @@ class Adapter:
     def _spoken(self, dialect: str) -> str | None:
         """The dialect in which a client's request of this one is answered."""
         method = methods.overridden(self._server, dialect)
-        return self._server.backend_dialect if method is None else methods.DIALECTS[method].name
+        return self._server.asked_in(dialect) if method is None else methods.DIALECTS[method].name
 
     def _origin(self, origin: Origin | None) -> Origin | None:
         """Without the fields that this backend is not to get; what they would have done is said (A6)."""

@@ -92,6 +92,10 @@ class SimpleResponsesAPIModel(SimpleServer):
         """The dialect that the backend speaks; what only that dialect says goes through to it."""
         return None
 
+    def asked_in(self, dialect: str) -> str | None:
+        """The dialect in which the backend is asked for a client of this one."""
+        return self.backend_dialect
+
     async def start(self) -> None:
         """Called once before the first call; `/ready` is 503 until it returns. Raising ends the process."""
 

@@ -63,6 +63,7 @@ class Pool(Generic[T]):
     most: calls in flight at one replica; None has no bound.
     max_queue: calls that may wait for a place.
     limits: of all replicas together.
+    patient: a replica that asks for a rest gets it, and calls wait; without it they find out for themselves.
     weights: name -> how much it can take, beside the others' 1.
     """
 
@@ -73,12 +74,14 @@ class Pool(Generic[T]):
         most: int | None = None,
         max_queue: int = 4096,
         limits: Limits | None = None,
+        patient: bool = True,
         weights: Mapping[str, float] | None = None,
     ) -> None:
         known = weights or {}
         self.replicas = [Replica(name, item, most, known.get(name, 1.0)) for name, item in items.items()]
         self._max_queue = max_queue
         self._limits = limits or Limits()
+        self._patient = patient
         self._waiting: deque[asyncio.Event] = deque()
 
     @property
@@ -146,7 +149,7 @@ class Pool(Generic[T]):
         self._limits.ended(place.spent, tokens)
         if error is None:
             replica.health.succeeded()
-        elif error.kind in ("rate_limit", "overloaded"):
+        elif error.kind in ("rate_limit", "overloaded") and self._patient:
             replica.health.rest(now, _REST_S if error.retry_after is None else error.retry_after)
         elif error.kind in ("backend", "timeout", "unreachable"):
             replica.health.failed(now)

@@ -11,6 +11,7 @@ from nemo_gym.backends.http import HttpBackend
 from nemo_gym.backends.probe import Finding, examine
 from nemo_gym.dialects import chat
 from nemo_gym.exchange.errors import ModelError
+from nemo_gym.web import client
 from tests.scripted import Answer, Request, chat_chunks, chat_reply, scripted, tool_call
 
 GAPS = {"red": -0.2, "blue": -1.9, "green": -4.0}
@@ -72,7 +73,10 @@ class Endpoint(Struct):
 async def found(endpoint: Endpoint) -> dict[str, Finding]:
     async with scripted(endpoint) as backend:
         asked = HttpBackend(chat, [backend.url], api_key=None, model="m", retries=0)
-        return {one.name: one for one in await examine(asked)}
+        try:
+            return {one.name: one for one in await examine(asked)}
+        finally:
+            await client.close()
 
 
 async def test_an_endpoint_that_can_do_all_of_it() -> None:
@@ -113,4 +117,5 @@ async def test_a_backend_that_answers_nothing_is_an_error() -> None:
     async with scripted(refuse) as backend:
         with pytest.raises(ModelError) as raised:
             await examine(HttpBackend(chat, [backend.url], api_key=None, model="m", retries=0))
+        await client.close()
     assert (raised.value.status, raised.value.kind) == (401, "auth")

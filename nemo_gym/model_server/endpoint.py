@@ -1,0 +1,111 @@
+"""What the model servers in front of HTTP endpoints share: their keys, and how a backend is made of them.
+
+A subclass says what is particular to its provider. With `api: auto` each client is answered in its own dialect, where
+the provider speaks it, so that nothing of a request is lost in translation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, field_validator
+
+from ..backends.http import HttpBackend
+from ..backends.per_dialect import PerDialect
+from ..backends.provider import Provider
+from ..dialects import chat, messages, responses
+from ..pool.limits import Limits
+from ..web import workers
+from .server import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
+
+_DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages}
+
+
+class EndpointModelConfig(BaseResponsesAPIModelConfig):
+    """Keys of every model server in front of endpoints."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    base_url: str | list[str]
+    """Up to and including the version; a list names equal endpoints."""
+    api_key: str = ""
+    model: str = Field(min_length=1)
+    api: Literal["auto", "chat", "responses", "messages"] = "chat"
+    """What the endpoint speaks."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    attempt_timeout_s: float | None = Field(default=None, gt=0)
+    """Of one try; null: all the time that the call has."""
+    max_concurrent_requests: int | None = Field(default=None, ge=1)
+    """At one endpoint."""
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    """The provider's limits, of all endpoints together."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, value: str | list[str]) -> str | list[str]:
+        urls = [value] if isinstance(value, str) else value
+        if not urls:
+            raise ValueError("expected a URL or a list of URLs, found an empty list")
+        if len({url.rstrip("/") for url in urls}) < len(urls):
+            raise ValueError("expected each URL once")
+        for url in urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"expected a URL that starts with http:// or https://, found {url!r}")
+            if "@" in url.partition("://")[2].partition("/")[0]:
+                raise ValueError("expected a URL without a user and a password: a key belongs in api_key")
+        return value
+
+
+class EndpointModel(SimpleResponsesAPIModel):
+    config: EndpointModelConfig
+
+    @property
+    def spoken(self) -> tuple[str, ...]:
+        """The dialects that the backend is asked in; the first one for clients of any other."""
+        return ("responses", "chat") if self.config.api == "auto" else (self.config.api,)
+
+    @property
+    def backend_dialect(self) -> str:
+        return self.spoken[0]
+
+    def asked_in(self, dialect: str) -> str:
+        return dialect if dialect in self.spoken else self.spoken[0]
+
+    def base_urls(self) -> list[str]:
+        url = self.config.base_url
+        return [url] if isinstance(url, str) else url
+
+    def provider(self) -> Provider:
+        return Provider()
+
+    def asks_token_ids(self) -> bool | None:
+        return None
+
+    async def start(self) -> None:
+        config = self.config
+        limits = Limits(_share(config.requests_per_minute), _share(config.tokens_per_minute))
+        made = {
+            dialect: HttpBackend(
+                _DIALECTS[dialect],
+                self.base_urls(),
+                api_key=config.api_key or None,
+                model=config.model,
+                provider=self.provider(),
+                extra_body=config.extra_body,
+                ask_token_ids=self.asks_token_ids(),
+                retries=config.retries,
+                timeout_s=config.timeout_s,
+                attempt_timeout_s=config.attempt_timeout_s,
+                max_concurrent_requests=_share(config.max_concurrent_requests),
+                limits=limits,
+            )
+            for dialect in self.spoken
+        }
+        self._backend = made[self.spoken[0]] if len(made) == 1 else PerDialect(made, self.spoken[0])
+
+
+def _share(limit: int | None) -> int | None:
+    """One worker's part of a limit that all workers have together."""
+    among = workers.current()
+    return limit if limit is None or among is None else max(1, limit // among.count)

@@ -1,0 +1,89 @@
+"""Several endpoints over real HTTP: failover, bounded tries, hang-ups that reach the backend, log-probs as measured."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from tests.backends.test_probe import Endpoint
+from tests.bench import HELLO, Bench, bench
+from tests.scripted import Answer, chat_reply, scripted
+
+NOBODY = "http://127.0.0.1:9/v1"
+BROKEN = Answer({"error": {"message": "broke"}}, 500)
+
+
+async def said(at: Bench, rollout_id: str | None = "r1") -> str | None:
+    reply = await at.client(rollout_id).chat.completions.create(model="m", messages=HELLO)
+    return reply.choices[0].message.content
+
+
+async def test_a_call_goes_on_elsewhere_and_its_record_tells_how(tmp_path: Path) -> None:
+    async with scripted([BROKEN]) as broken, scripted([Answer(chat_reply("here"))]) as good:
+        urls = [NOBODY, broken.url, good.url]
+        async with bench(tmp_path, [BROKEN], base_url=urls, retries=2) as at:
+            for number in range(12):
+                assert await said(at, f"r{number}") == "here"
+            records = at.records()
+        assert len(good.calls) == 12
+    assert {len(record.attempts) for record in records} <= {1, 2, 3}
+    for record in records:
+        *before, last = record.attempts
+        assert (last.replica, last.error) == (good.url, None)
+        assert {(one.replica, one.error) for one in before} <= {(NOBODY, "unreachable"), (broken.url, "backend")}
+    # Three failures in a row, and an endpoint is let alone but for a trial now and then.
+    tries = [attempt.replica for record in records for attempt in record.attempts]
+    assert tries.count(NOBODY) <= 6
+    assert tries.count(broken.url) <= 6
+
+
+async def test_tries_are_counted_under_429(tmp_path: Path) -> None:
+    busy = Answer({"error": {"message": "slow down"}}, 429, {"retry-after-ms": "20"})
+    async with bench(tmp_path, [busy], retries=2) as at:
+        with pytest.raises(openai.RateLimitError):
+            await said(at)
+        assert len(at.backend.calls) == 3
+        (record,) = at.records()
+    assert [attempt.error for attempt in record.attempts] == ["rate_limit"] * 3
+    assert record.status == "failed"
+
+
+async def test_a_hang_up_ends_the_work_of_the_backend(tmp_path: Path) -> None:  # A9
+    async with bench(tmp_path, [Answer(hang=True)], retries=3) as at:
+        with contextlib.suppress(httpx.HTTPError):
+            async with httpx.AsyncClient(timeout=0.5) as client:
+                await client.post(f"{at.url}/v1/chat/completions", json={"messages": HELLO})
+        for _ in range(200):
+            if at.backend.hung_up and at.records():
+                break
+            await asyncio.sleep(0.05)
+        (record,) = at.records()
+        assert (at.backend.hung_up, len(at.backend.calls)) == (1, 1)
+    assert record.status == "disconnected"
+    assert [attempt.error for attempt in record.attempts] == ["disconnected"]
+
+
+async def test_a_slow_try_is_given_up_for_another_endpoint(tmp_path: Path) -> None:
+    async with scripted([Answer(hang=True)]) as slow, scripted([Answer(chat_reply("quick"))]) as quick:
+        settings = {"base_url": [slow.url, quick.url], "retries": 1, "attempt_timeout_s": 1.0}
+        async with bench(tmp_path, [], **settings) as at:
+            assert [await said(at, f"r{number}") for number in range(4)] == ["quick"] * 4
+            records = at.records()
+    assert slow.hung_up == len(slow.calls) > 0
+    assert {attempt.error for record in records for attempt in record.attempts} == {"timeout", None}
+
+
+@pytest.mark.parametrize("mode", ["processed", "raw"])
+async def test_the_mode_of_log_probs_is_the_one_that_was_measured(tmp_path: Path, mode: str) -> None:  # C3
+    async with bench(tmp_path, Endpoint(logprobs=mode), return_token_ids=None) as at:
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"{at.url}/ready", timeout=30)).status_code == 200
+        await said(at)
+        (record,) = at.records()
+    assert record.logprobs_mode == mode
+    assert list(record.reply.choices[0].tokens.ids) == [7]
