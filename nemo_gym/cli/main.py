@@ -19,6 +19,13 @@ COMMANDS = {
     "collect_rollouts": ("collect", "main", "run a job on servers that are already up"),
     "captures": ("captures", "main", "list, show and verify recorded calls"),
     "export": ("export", "main", "turn captures into files for training"),
+    "init_resources_server": (
+        "environment",
+        "init_main",
+        "begin an environment: server, config, data, a test that passes",
+    ),
+    "test": ("environment", "try_main", "run the tests of one server"),
+    "prepare_data": ("environment", "prepare_main", "check the data sets of a configuration and put them together"),
     "version": ("main", "version_main", "show the version"),
 }
 

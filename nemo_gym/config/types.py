@@ -62,6 +62,12 @@ class DatasetConfig(BaseModel):
     num_repeats: int = Field(default=1, ge=1)
     license: str | None = None
 
+    @model_validator(mode="after")
+    def _trained_on_by_licence(self) -> DatasetConfig:
+        if self.type in ("train", "validation") and not self.license:
+            raise ValueError(f"license: is required for {self.name}, since it is of the type {self.type}")
+        return self
+
 
 # ---- servers
 
