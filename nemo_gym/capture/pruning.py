@@ -105,7 +105,7 @@ def prune_rollouts(store: CaptureStore, rollouts: Collection[str], *, dry_run: b
     """Takes these rollouts out of the sealed shards that hold any of them.
 
     Raises:
-        ValueError: names a rollout of which there are calls in a shard that is not sealed.
+        ValueError: names a rollout that cannot be taken out, and why; nothing was removed.
     """
     wanted = set(rollouts)
     shards = list(store.shards())
@@ -117,6 +117,9 @@ def prune_rollouts(store: CaptureStore, rollouts: Collection[str], *, dry_run: b
                 f"rollout {min(here)} has calls in {shard.path}, which is not sealed:"
                 " its server is running, or `ng_captures repair` has to seal it first"
             )
+    for shard in shards:
+        if shard.path.suffix == SEALED:
+            _check_parents(shard, wanted, gone)
     for shard in shards:
         path, before = shard.path, _size(shard.path)
         if path.suffix != SEALED or not _concerns(shard, wanted, gone):
@@ -130,6 +133,18 @@ def prune_rollouts(store: CaptureStore, rollouts: Collection[str], *, dry_run: b
                 path.parent.rmdir()
         left = 0 if dry_run or not rows else _size(path)
         yield Pruned(str(path), 0 if rows else 1, before - left if not dry_run or not rows else 0, count)
+
+
+def _check_parents(shard: ShardReader, rollouts: set[str], gone: set[str]) -> None:
+    """What remains must not lean on what goes; no server links calls of two rollouts."""
+    columns = ("rollout_id", "call_id", "parent_call_id", "request_prefix_len", "prompt_prefix_len")
+    for row in shard.rows("call", columns=columns):
+        leans = row.get("request_prefix_len") or row.get("prompt_prefix_len")
+        if leans and row.get("parent_call_id") in gone and row.get("rollout_id") not in rollouts:
+            raise ValueError(
+                f"call {row['call_id']} of rollout {row.get('rollout_id')} continues call {row['parent_call_id']}"
+                " of a rollout that was to be removed"
+            )
 
 
 def _concerns(shard: ShardReader, rollouts: set[str], gone: set[str]) -> bool:
