@@ -28,7 +28,7 @@ INCOMPLETE = ("deadline", "agent_error", "backend_error", "capture_error", "canc
 """Why a rollout's record is not whole; the closed list."""
 
 
-class Times(Struct, frozen=True):
+class Times(Struct, frozen=True, gc=False):
     """Unix seconds. Delivery is no field: a record is durable before its reply leaves (see Receipt)."""
 
     received: float
@@ -37,7 +37,7 @@ class Times(Struct, frozen=True):
     replied: float
 
 
-class Failure(Struct, frozen=True):
+class Failure(Struct, frozen=True, gc=False):
     """`kind` is one of ModelError's kinds."""
 
     status: int
@@ -45,7 +45,7 @@ class Failure(Struct, frozen=True):
     message: str
 
 
-class CallRecord(Struct, frozen=True):
+class CallRecord(Struct, frozen=True, gc=False):
     call_id: str
     run_id: str
     rollout_id: str | None
@@ -78,7 +78,7 @@ class CallRecord(Struct, frozen=True):
     """The backend's bytes, or the client's body when it could not be read."""
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """Whether the reply reached the client; written later, not synced. Missing = not known to have."""
 
     call_id: str
@@ -86,7 +86,7 @@ class Receipt(Struct, frozen=True):
     at: float
 
 
-class Seal(Struct, frozen=True):
+class Seal(Struct, frozen=True, gc=False):
     """One server's statement on one rollout: these calls, in this order, and no other."""
 
     rollout_id: str

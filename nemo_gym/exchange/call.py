@@ -14,7 +14,7 @@ from .reply import ModelReply
 from .request import ModelRequest
 
 
-class Attempt(Struct, frozen=True):
+class Attempt(Struct, frozen=True, gc=False):
     """One try at one replica; Unix seconds. `error` is the ModelError's kind."""
 
     replica: str
@@ -23,7 +23,7 @@ class Attempt(Struct, frozen=True):
     error: str | None = None
 
 
-class Prior(Struct, frozen=True):
+class Prior(Struct, frozen=True, gc=False):
     """The parent call's ids, for exact continuation."""
 
     call_id: str

@@ -16,7 +16,7 @@ _PIECE = 32
 """Graphemes in a replayed piece: a stream that looks like one, without a frame for each token."""
 
 
-class Increment(Struct, frozen=True):
+class Increment(Struct, frozen=True, gc=False):
     """A piece of a part of a choice."""
 
     part: Part

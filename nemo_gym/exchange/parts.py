@@ -1,5 +1,8 @@
 """What a message is made of. Equal parts compare equal whatever wire they came from.
 
+Values of a call are trees, made of what is there already, so there is nothing in them for the garbage collector to look
+for (`gc=False`).
+
 A part never holds anything of its transport except `origin`, which is provenance: it is
 kept so that a writer of the same dialect can give back what we do not model, and it never
 makes two values differ.
@@ -16,7 +19,7 @@ from msgspec.structs import replace
 _T = TypeVar("_T")
 
 
-class Origin(Struct, frozen=True, eq=False):
+class Origin(Struct, frozen=True, gc=False, eq=False):
     """The wire object that a value was read from.
 
     Set it to None (`msgspec.structs.replace(value, origin=None)`) whenever the meaning changes.
@@ -65,7 +68,7 @@ def read_once(element: Any, read: Callable[[Any], _T]) -> _T:
     return found
 
 
-class Text(Struct, frozen=True, tag=True):
+class Text(Struct, frozen=True, gc=False, tag=True):
     """`id` is the item's; two neighbours with one id are one part in two pieces."""
 
     text: str
@@ -73,7 +76,7 @@ class Text(Struct, frozen=True, tag=True):
     origin: Origin | None = None
 
 
-class Reasoning(Struct, frozen=True, tag=True):
+class Reasoning(Struct, frozen=True, gc=False, tag=True):
     """`payload`: encrypted content, signature or redacted data; opaque, only its provider can read it."""
 
     text: str
@@ -82,12 +85,12 @@ class Reasoning(Struct, frozen=True, tag=True):
     origin: Origin | None = None
 
 
-class Refusal(Struct, frozen=True, tag=True):
+class Refusal(Struct, frozen=True, gc=False, tag=True):
     text: str
     id: str = ""
 
 
-class ToolCall(Struct, frozen=True, tag=True):
+class ToolCall(Struct, frozen=True, gc=False, tag=True):
     """`arguments` is the model's own string, never re-serialised; raw input when `custom`."""
 
     name: str
@@ -99,14 +102,14 @@ class ToolCall(Struct, frozen=True, tag=True):
     origin: Origin | None = None
 
 
-class ToolResult(Struct, frozen=True, tag=True):
+class ToolResult(Struct, frozen=True, gc=False, tag=True):
     call_id: str
     parts: tuple[Part, ...]
     is_error: bool = False
     origin: Origin | None = None
 
 
-class Media(Struct, frozen=True, tag=True):
+class Media(Struct, frozen=True, gc=False, tag=True):
     """`source` is a URL or a data: URL."""
 
     kind: Literal["image", "audio", "document"]
@@ -114,7 +117,7 @@ class Media(Struct, frozen=True, tag=True):
     origin: Origin | None = None
 
 
-class Other(Struct, frozen=True, tag=True):
+class Other(Struct, frozen=True, gc=False, tag=True):
     """A part that only its dialect understands (web_search_call, compaction, ...).
 
     Its body is its meaning, so it is compared.
@@ -127,7 +130,7 @@ class Other(Struct, frozen=True, tag=True):
 Part = Text | Reasoning | Refusal | ToolCall | ToolResult | Media | Other
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
     origin: Origin | None = None

@@ -11,7 +11,7 @@ from msgspec import Struct
 from .parts import Origin, Part
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """Tokens. None = unknown; a dialect that needs a number writes 0, the record keeps null."""
 
     prompt: int | None = None
@@ -20,7 +20,7 @@ class Usage(Struct, frozen=True):
     cached: int | None = None
 
 
-class TokenTrace(Struct, frozen=True):
+class TokenTrace(Struct, frozen=True, gc=False):
     """One choice's generated tokens, from the engine, end token included; columns of equal length.
 
     `array.array` has the buffer protocol (to Arrow without a copy) and value equality.
@@ -40,7 +40,7 @@ class TokenTrace(Struct, frozen=True):
 Finish = Literal["stop", "length", "tool_calls", "stop_sequence", "content_filter", "refusal", "cancelled"]
 
 
-class Choice(Struct, frozen=True):
+class Choice(Struct, frozen=True, gc=False):
     index: int
     parts: tuple[Part, ...]
     """In the order the model produced them."""
@@ -50,7 +50,7 @@ class Choice(Struct, frozen=True):
     origin: Origin | None = None
 
 
-class ModelReply(Struct, frozen=True):
+class ModelReply(Struct, frozen=True, gc=False):
     id: str
     model: str
     """As the backend reports it."""

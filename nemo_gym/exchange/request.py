@@ -11,7 +11,7 @@ from .parts import Message, Origin
 from .tools import Tool, ToolChoice
 
 
-class Sampling(Struct, frozen=True):
+class Sampling(Struct, frozen=True, gc=False):
     """None = not asked for; the backend's default holds."""
 
     temperature: float | None = None
@@ -29,7 +29,7 @@ class Sampling(Struct, frozen=True):
     """Alternatives a token; 0 = only the sampled one's."""
 
 
-class ModelRequest(Struct, frozen=True):
+class ModelRequest(Struct, frozen=True, gc=False):
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"

@@ -19,7 +19,7 @@ _PARTING = re.compile(r"[.:/_-]")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class Tool(Struct, frozen=True):
+class Tool(Struct, frozen=True, gc=False):
     name: str
     description: str = ""
     parameters: Mapping[str, Any] | None = None

@@ -35,7 +35,7 @@ _UNMEANT = frozenset({"id", "status", "cache_control"})
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
-class Turn(Struct, frozen=True):
+class Turn(Struct, frozen=True, gc=False):
     """One message, or the neighbouring messages of one assistant turn."""
 
     digest: bytes

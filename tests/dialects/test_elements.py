@@ -35,7 +35,7 @@ def test_an_element_that_is_a_message_and_a_tool_is_read_as_each() -> None:
 
 
 def test_what_is_forgotten_is_read_anew() -> None:
-    elements = Elements(max_bytes=8000)
+    elements = Elements(max_bytes=12_000)
     data = msgspec.json.encode(body())
     first = elements.decode(data)["messages"][0]
     chat.read_request({"messages": [first]})
