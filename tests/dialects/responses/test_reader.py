@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nemo_gym.dialects import responses
 from nemo_gym.exchange.errors import ModelError
@@ -257,3 +259,56 @@ def test_a_stream_that_fails(last: Any, kind: str, message: str) -> None:  # R27
     with pytest.raises(ModelError, match=message) as caught:
         read(last)
     assert caught.value.kind == kind
+
+
+NAMES = [
+    *(f"output_item.{last}" for last in ("added", "done")),
+    *(f"{name}.{last}" for name in ("content_part", "reasoning_summary_part") for last in ("added", "done")),
+    *(
+        f"{name}.{last}"
+        for name in ("output_text", "refusal", "reasoning_text", "reasoning_summary_text", "function_call_arguments")
+        for last in ("delta", "done")
+    ),
+    "created",
+    "completed",
+]
+leaf = st.none() | st.integers(-1, 2) | st.sampled_from(["", "a", "rs_1", "message", "reasoning", "function_call"])
+parts = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["output_text", "refusal", "reasoning_text", "summary_text"]) | leaf,
+        "text": leaf,
+        "refusal": leaf,
+    },
+)
+some = st.lists(parts | leaf, max_size=2) | leaf
+items = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(["type", "id", "role", "call_id", "name", "arguments", "text", "encrypted_content"], leaf),
+        **dict.fromkeys(["content", "summary"], some),
+    },
+)
+fields = {
+    **dict.fromkeys(["output_index", "item_id", "content_index", "summary_index", "delta", "text", "arguments"], leaf),
+    "item": items | leaf,
+    "part": parts | leaf,
+    "response": st.fixed_dictionaries({}, optional={"output": st.lists(items | leaf, max_size=2) | leaf, "id": leaf}),
+}
+events = st.fixed_dictionaries({"type": st.sampled_from([f"response.{name}" for name in NAMES])}, optional=fields)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(events, max_size=6))
+def test_any_events_are_read_or_refused(found: list[Any]) -> None:
+    reader = responses.stream_reader()
+    increments = []
+    try:
+        for one in found:
+            increments += reader.feed(b"data: " + json.dumps(one).encode() + b"\n\n")
+        reply = reader.finish()
+    except ModelError:
+        return
+    said = "".join(getattr(one.part, "text", "") for one in increments)
+    # Nothing that went out is missing from what is kept.
+    assert len(said) <= len("".join(getattr(part, "text", "") for part in reply.choices[0].parts))
