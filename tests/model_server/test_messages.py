@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nemo_gym.exchange.parts import Reasoning, ToolCall, plain_text
-from nemo_gym.model_server import adapt
+from nemo_gym.model_server import said
 from tests.bench import Bench, bench
 from tests.scripted import Answer, Request, chat_chunks, chat_reply, messages_events, messages_reply, tool_call
 
@@ -260,13 +260,13 @@ async def test_a_large_bad_body_does_not_come_back(tmp_path: Path) -> None:  # A
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """What is logged, by a process that has not said anything yet."""
-    monkeypatch.setattr(adapt, "_said", set())
+    monkeypatch.setattr(said, "_said", set())
     return caplog
 
 
-async def test_unknown_fields_pass_or_not(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:  # A6
+async def test_unknown_fields_pass_or_not(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:  # A6
     body = ASK | {"context_management": {"edits": []}, "odd": 1}
     async with bench(tmp_path / "a", [Answer(messages_reply())], api="messages") as at:
         assert (await post(at, body)).status_code == 200
@@ -277,7 +277,7 @@ async def test_unknown_fields_pass_or_not(tmp_path: Path, said: pytest.LogCaptur
         assert (await post(at, body | {"service_tier": "auto"})).status_code == 200
         assert {"odd", "context_management"}.isdisjoint(at.backend.calls[0].json())
         assert at.backend.calls[0].json()["service_tier"] == "auto"
-    assert "the field 'odd' of messages requests is not passed on" in said.text
+    assert "the field 'odd' of messages requests is not passed on" in told.text
     async with bench(tmp_path / "c", [Answer(chat_reply())], strict=True) as at:
         refused = await post(at, ASK | {"odd": 1})
         assert refused.json()["error"]["message"] == "odd: unknown field (this server is strict)"
@@ -463,11 +463,11 @@ async def test_a_backend_of_this_dialect_gets_its_key_and_a_limit(tmp_path: Path
         assert [call.json()["max_tokens"] for call in at.backend.calls] == [100, 5]
 
 
-async def test_what_this_dialect_cannot_say_is_named(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:  # A6
+async def test_what_this_dialect_cannot_say_is_named(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:  # A6
     body = {"messages": HELLO, "seed": 3, "presence_penalty": 0.5, "n": 1}
     async with bench(tmp_path, [Answer(messages_reply())], api="messages") as at:
         answer = await post(at, body, "/v1/chat/completions")
         assert {"seed", "presence_penalty", "n"}.isdisjoint(at.backend.calls[0].json())
     assert answer.json()["created"] > 1_700_000_000  # this API gives no date
-    assert "seed is not passed on: requests of messages cannot say it" in said.text
-    assert "presence_penalty is not passed on" in said.text
+    assert "seed is not passed on: requests of messages cannot say it" in told.text
+    assert "presence_penalty is not passed on" in told.text
