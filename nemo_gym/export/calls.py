@@ -69,6 +69,8 @@ class CapturedCall(Struct, eq=False):
     choices: tuple[Spoken, ...]
     prefix_break: tuple[int, str] | None
     shard: ShardReader
+    writer: str
+    """The process that wrote it."""
     late: bool = False
     """It came after its rollout was sealed."""
 
@@ -98,7 +100,7 @@ class Captured:
         self.calls.sort(key=lambda call: (call.received_at, call.call_id))
         stated = {writer: set(ids) for writer, (_, ids) in self._seals.items()}
         for call in self.calls:
-            of_writer = stated.get(call.shard.writer)
+            of_writer = stated.get(call.writer)
             call.late = of_writer is not None and call.call_id not in of_writer
 
     @property
@@ -226,18 +228,19 @@ def _of_writer(store: CaptureStore, paths: Iterable[Any]) -> Iterator[tuple[floa
         shard = store.shard(path)
         if shard is None:
             continue
+        writer = shard.writer
         for row in shard.rows("call", columns=_NEEDED):
-            call = _call(row, shard)
+            call = _call(row, shard, writer)
             at = max(at, call.received_at)  # they are written as they end; the merge wants an order
             yield at, call
         for row in shard.rows("seal", columns=_SEAL):
-            yield at, (shard.writer, row["rollout_id"], row["at"], row["sealed_calls"])
+            yield at, (writer, row["rollout_id"], row["at"], row["sealed_calls"])
 
 
 def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
     captured = Captured(rollout_id)
     for shard in store.shards():
-        captured.calls += [_call(row, shard) for row in shard.rows("call", rollout_id, _NEEDED)]
+        captured.calls += [_call(row, shard, shard.writer) for row in shard.rows("call", rollout_id, _NEEDED)]
         for row in shard.rows("seal", rollout_id, _SEAL):
             captured.add_seal(shard.writer, row["at"], row["sealed_calls"])
     captured.rows = len(captured.calls)
@@ -245,7 +248,7 @@ def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
     return captured
 
 
-def _call(row: dict[str, Any], shard: ShardReader) -> CapturedCall:
+def _call(row: dict[str, Any], shard: ShardReader, writer: str) -> CapturedCall:
     new_prompt = row.get("new_prompt_ids")
     broken = row.get("prefix_break")
     return CapturedCall(
@@ -267,6 +270,7 @@ def _call(row: dict[str, Any], shard: ShardReader) -> CapturedCall:
         tuple([_spoken(choice) for choice in row.get("choices") or ()]),
         None if broken is None else (broken["position"], broken["cause"]),
         shard,
+        writer,
     )
 
 

@@ -86,7 +86,7 @@ def _export(
 ) -> ExportSummary:
     ledger = Ledger(scratch / "ledger.sqlite")
     try:
-        ledger.read_results(output / "rollouts.jsonl")
+        ledger.read_results(output / "rollouts.jsonl", usage="_tokens" in (options.where or ""))
         newest = survey(store, ledger, exact_versions=options.max_staleness is not None)
         ledger.judge(options, newest)
         writers: list[Format] = [FORMATS[name](scratch / name, options) for name in names]

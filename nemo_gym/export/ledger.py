@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 from msgspec import Struct
 
 from .advantages import write_advantages
@@ -46,7 +46,8 @@ COLUMNS = {
 """`row` has the other plain values of its line of rollouts.jsonl, as JSON."""
 _RESULT = tuple(COLUMNS)[:13]
 _BATCH = 2000
-_SHORT = 200
+_SHORT = 1000
+"""Bytes of JSON; what is longer is no figure."""
 
 
 class Entry(Struct, frozen=True):
@@ -96,15 +97,19 @@ class Ledger:
 
     # ---- what is known
 
-    def read_results(self, path: Path) -> None:
-        """The job's journal; a torn last line is left out."""
+    def read_results(self, path: Path, *, usage: bool = False) -> None:
+        """The job's journal; a torn last line is left out.
+
+        Args:
+            usage: fill `prompt_tokens` and `output_tokens` too, for which each response has to be read.
+        """
         if not path.is_file():
             raise ExportError(f"there is no job at {path.parent}: it has no rollouts.jsonl")
         places = ", ".join("?" * len(_RESULT))
         insert = f"INSERT OR REPLACE INTO rollout ({', '.join(_RESULT)}) VALUES ({places})"
         with path.open("rb") as file:
             self._data.execute("BEGIN")
-            for batch in _batches(_results(path, file)):
+            for batch in _batches(_results(path, file, usage)):
                 self._data.executemany(insert, batch)
             self._data.execute("COMMIT")
 
@@ -223,23 +228,37 @@ def _batches(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]
     yield batch
 
 
-def _results(path: Path, file: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+class _Usage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class _Response(Struct):
+    usage: _Usage | None = None
+
+
+_line = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_response = msgspec.json.Decoder(_Response | None).decode
+
+
+def _results(path: Path, file: Iterable[bytes], usage: bool) -> Iterator[tuple[Any, ...]]:
     for number, line in enumerate(file, 1):
         if not line.endswith(b"\n"):
             return
         try:
-            yield _result(orjson.loads(line))
+            raw = _line(line)
+            yield _result(raw, _usage(raw.get("response") if usage else None))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ExportError(f"{path}:{number}: no rollout of a job: {error!r}") from error
 
 
-def _result(row: dict[str, Any]) -> tuple[Any, ...]:
+def _result(raw: dict[str, msgspec.Raw], usage: _Usage) -> tuple[Any, ...]:
+    """A row is mostly the token ids of its response, of which no Python object is made."""
+    row = {name: msgspec.json.decode(value) for name, value in raw.items() if len(value) <= _SHORT}
     task = int(row["_ng_task_index"])
     said = row.get("_ng_rollout") or {}
     named = row.get("task_id")
-    response = row.get("response")
-    usage = (response.get("usage") if isinstance(response, dict) else None) or {}
-    plain = {name: value for name, value in row.items() if _is_plain(value)}
+    plain = {name: value for name, value in row.items() if isinstance(value, int | float | str | None)}
     return (
         str(row["_ng_rollout_id"]),
         task,
@@ -251,11 +270,15 @@ def _result(row: dict[str, Any]) -> tuple[Any, ...]:
         said.get("calls"),
         said.get("incomplete"),
         said.get("seconds"),
-        usage.get("input_tokens"),
-        usage.get("output_tokens"),
-        orjson.dumps(plain).decode(),
+        usage.input_tokens,
+        usage.output_tokens,
+        msgspec.json.encode(plain).decode(),
     )
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, int | float) or value is None or (isinstance(value, str) and len(value) <= _SHORT)
+def _usage(response: msgspec.Raw | None) -> _Usage:
+    try:
+        found = None if response is None else _response(response)
+    except msgspec.ValidationError:
+        found = None  # another shape: an environment's own
+    return _Usage() if found is None or found.usage is None else found.usage

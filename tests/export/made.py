@@ -48,6 +48,7 @@ def captured(prompt, *said, call=None, parent=None, shared=0, choice=0, relation
         "choices": tuple(one if isinstance(one, Spoken) else spoken(one, index) for index, one in enumerate(said)),
         "prefix_break": None,
         "shard": None,
+        "writer": "policy_model-1",
     }
     return CapturedCall(**(values | fields))
 
