@@ -8,7 +8,8 @@ from typing import Any
 from fastapi import Request, Response
 from pydantic import ConfigDict, Field, ValidationError
 
-from nemo_gym.agent_server.failures import answer_of, unreachable_is
+from nemo_gym.agent_server.environment import Environment, aggregated
+from nemo_gym.agent_server.failures import unreachable_is
 from nemo_gym.base_responses_api_agent import (
     AggregateMetrics,
     AggregateMetricsRequest,
@@ -21,7 +22,7 @@ from nemo_gym.config_types import ModelServerRef, ResourcesServerRef
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import rollout_path
 from nemo_gym.web.client import dumps
-from responses_api_agents.simple_agent.loop import Loop, attach_tokens, cookies_of
+from responses_api_agents.simple_agent.loop import Loop, attach_tokens
 
 log = logging.getLogger("nemo_gym.simple_agent")
 
@@ -51,13 +52,14 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         return response
 
     async def run(self, request: Request, body: SimpleAgentRunRequest) -> Response:  # type: ignore[override]
-        environment = self._environment()
+        environment = Environment(self.server_client, self._environment(), request.cookies)
         rollout_id = self.rollout_id_from_run(body)
         row = _sent(body)
-        cookies = await self._seed(environment, row, dict(request.cookies))
-        loop = self._loop(rollout_path(rollout_id, "/v1/responses"), cookies)
+        await environment.seed(row)
+        loop = self._loop(rollout_path(rollout_id, "/v1/responses"), environment.cookies)
         row["response"] = _checked(await loop.run(row["responses_create_params"]))
-        result = await self._verified(environment, row, loop.cookies)
+        environment.cookies = loop.cookies
+        result = await self._verified(environment, row)
         if rollout_id is not None:
             # After the verifier, which has no use for them: a long rollout has millions of numbers.
             await self._add_tokens(rollout_id, loop, result)
@@ -67,10 +69,7 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         """The environment's own figures."""
         if self.config.resources_server is None or self.config.skip_verification:
             return await super().aggregate_metrics(body)
-        name = self.config.resources_server.name
-        with unreachable_is("infrastructure", name):
-            response = await self.server_client.post(name, "/aggregate_metrics", json=body)
-        return AggregateMetrics.model_validate(await answer_of(response, "infrastructure", name))
+        return await aggregated(self.server_client, self.config.resources_server.name, body)
 
     def _environment(self) -> str:
         if self.config.resources_server is None:
@@ -88,21 +87,10 @@ class SimpleAgent(SimpleResponsesAPIAgent):
             max_steps=self.config.max_steps,
         )
 
-    async def _seed(self, environment: str, row: dict[str, Any], cookies: dict[str, str]) -> dict[str, str]:
-        with unreachable_is("infrastructure", environment):
-            response = await self.server_client.post(environment, "/seed_session", json=row, cookies=cookies)
-        await answer_of(response, "infrastructure", environment)
-        return cookies | cookies_of(response)
-
-    async def _verified(self, environment: str, row: dict[str, Any], cookies: dict[str, str]) -> dict[str, Any]:
+    async def _verified(self, environment: Environment, row: dict[str, Any]) -> dict[str, Any]:
         if self.config.skip_verification:
             return row | {"reward": self.config.skip_verification_reward, "verification_skipped": True}
-        with unreachable_is("verifier", environment):
-            response = await self.server_client.post(environment, "/verify", json=row, cookies=cookies)
-        result = await answer_of(response, "verifier", environment)
-        if not isinstance(result, dict):
-            raise RolloutFailed("verifier", f"{environment} answered /verify with something that is no object")
-        return result
+        return await environment.verified(row)
 
     async def _add_tokens(self, rollout_id: str, loop: Loop, result: dict[str, Any]) -> None:
         """Token ids and log-probs from the model server's own records; without them the rollout is still whole."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
-from aiohttp import ClientResponse
 
+from nemo_gym.agent_server.environment import cookies_of
 from nemo_gym.agent_server.failures import RolloutFailed, answer_of, unreachable_is
 from nemo_gym.server_utils import ServerClient
 
@@ -114,10 +114,6 @@ class Loop:
             text = (await response.read()).decode(errors="replace")
         self.cookies.update(cookies_of(response))
         return text
-
-
-def cookies_of(response: ClientResponse) -> dict[str, str]:
-    return {name: morsel.value for name, morsel in response.cookies.items()}
 
 
 def added_usage(total: dict[str, Any] | None, more: Any) -> dict[str, Any] | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,13 +24,13 @@ DATA = ROOT / "resources_servers" / "workspace_tasks" / "data" / "example.jsonl"
 ROWS = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()]
 
 
-def player() -> Player:
+def player(delay: float = 0.0) -> Player:
     """Solves every task by its reference: one tool call, then the answer."""
     plans = {}
     for row in ROWS:
         turns = [Turn((shell(row["solution"]["command"]),)), Turn(text=row["solution"]["answer"])]
         plans[f"(Task {row['task_id']};"] = turns
-    return Player(plans)
+    return Player(plans, delay=delay)
 
 
 def asked_with_tools(request: Request) -> bool:
@@ -79,3 +82,47 @@ def test_a_job(tmp_path: Path, agent: str, rollouts: int) -> None:
 
     trained = sum(sum(row["loss_mask"]) for row in pq.read_table(out / "exports" / "token_rows").to_pylist())
     assert trained == sum(len(call.reply.choices[0].tokens.ids) for call in calls) == 40 * rollouts
+
+
+@pytest.mark.ci
+def test_an_agent_server_that_is_killed_leaves_no_client_and_a_resume_finishes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    backend = ScriptedBackend(player(delay=1.0))
+    out = tmp_path / "out"
+    with Listening(backend) as url:
+        settings = [
+            "+config_paths=[configs/codex_workspace.yaml]",
+            f"++policy_base_url={url}",
+            "++policy_model_name=scripted-model",
+            "++policy_api_key=none",
+            f"++job.output={out}",
+            "++job.limit=8",
+            "++job.concurrency=4",
+        ]
+        process = world.start("run", *settings)
+        try:
+            end = time.monotonic() + 120
+            while len([request for request in backend.requests if request.asks]) < 6:
+                assert time.monotonic() < end
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.1)
+            os.kill(server(world, "codex_agent"), signal.SIGKILL)
+            said, _ = process.communicate(timeout=60)
+            assert process.returncode == 1
+            assert "codex_agent: was ended by SIGKILL" in said
+            world.gone(10)
+            code, said, err = world.run(*settings, "++job.resume=true", config=False, seconds=300)
+        finally:
+            world.end()
+    assert code == 0, said + err
+    rows = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    assert [row["reward"] for row in rows] == [1.0] * 8
+    assert CaptureStore(out / "captures").verify().ok
+
+
+def server(world: World, name: str) -> int:
+    """The pid of a server of the world's only run."""
+    (run,) = json.loads(world.run("--json", command="status", config=False)[1])["runs"]
+    keeper = next(one["pid"] for one in run["servers"] if one["name"] == name)
+    (child,) = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    return int(child)
