@@ -13,13 +13,19 @@ from typing import Any
 import httpx
 import pytest
 
+from nemo_gym.agent_server.command import CommandAgentConfig
+from nemo_gym.agent_server.install import CLIENTS
+from nemo_gym.base_responses_api_agent import BaseResponsesAPIAgentConfig
 from nemo_gym.dialects.responses.objects import NeMoGymResponse
 from nemo_gym.web.peers import ServerClient
+from responses_api_agents.claude_code_agent.app import ClaudeCodeAgent
+from responses_api_agents.codex_agent.app import CodexAgent
 from responses_api_agents.command_agent.app import CommandLineAgent, CommandLineAgentConfig
+from responses_api_agents.openclaw_agent.app import OpenClawAgent
 from tests.bench import Bench, bench
 from tests.loopback import serving
 from tests.player import Player, Turn, shell
-from tests.project import left
+from tests.project import ROOT, left
 from tests.scripted import Answer, chat_reply
 
 # A small agent: asks, runs what it is told to, asks again until it is told no more; first it does what MODE says.
@@ -235,3 +241,13 @@ async def test_a_row_without_text_is_refused(tmp_path: Path) -> None:
 def test_a_config_without_a_command_is_refused() -> None:
     with pytest.raises(ValueError, match="command: expected the words of a command"):
         CommandLineAgentConfig(name="a", model_server={"type": "responses_api_models", "name": "m"})
+
+
+def test_every_key_and_every_version_is_documented() -> None:
+    page = (ROOT / "fern" / "pages" / "agents.mdx").read_text()
+    own = set(CommandAgentConfig.model_fields) - set(BaseResponsesAPIAgentConfig.model_fields)
+    assert {key for key in own if f"`{key}`" not in page} == set()
+    for kind in (CodexAgent, ClaudeCodeAgent, OpenClawAgent, CommandLineAgent):
+        keys = set(kind.config_class().model_fields) - set(CommandAgentConfig.model_fields)
+        assert {key for key in keys if f"`{key}`" not in page} == set()
+    assert all(client.version in page for client in CLIENTS.values())
