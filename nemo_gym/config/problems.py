@@ -19,7 +19,7 @@ from . import paths
 from .compose import MISSING, Composed, Instance, KeyPath
 from .faults import Problem, did_you_mean
 from .secrets import secret_name
-from .servers import EntrypointError, config_class
+from .servers import EntrypointError, NotInstalled, config_class
 from .types import KINDS, CaptureConfig, JobConfig, is_loopback
 
 __all__ = ["Problem", "find_problems"]
@@ -94,13 +94,18 @@ class _Search:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", instance.name):
             yield self.problem(instance.key[:1], "expected a name of letters, digits, '.', '_' and '-'")
         try:
-            wanted = config_class(instance.kind, instance.implementation, settings.get("entrypoint", "app.py"))
+            wanted: type[BaseModel] | None = config_class(
+                instance.kind, instance.implementation, settings.get("entrypoint", "app.py")
+            )
+        except NotInstalled:
+            wanted = None
         except EntrypointError as error:
             below = ("entrypoint",) if error.about_file and "entrypoint" in settings else ()
             yield self.problem((*instance.key, *below), str(error))
             return
         settings = {"host": "127.0.0.1", "port": 1, **settings, "name": instance.name}
-        yield from self.model(wanted, instance.key, settings)
+        if wanted is not None:
+            yield from self.model(wanted, instance.key, settings)
         yield from self.references(instance.key, settings)
         yield from self.addresses(instance)
         yield from self.exposure(instance)

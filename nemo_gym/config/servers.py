@@ -20,8 +20,13 @@ from pydantic import BaseModel, ConfigDict
 
 from . import paths
 from .faults import did_you_mean
+from .requirements import unmet
 
 _RUN = re.compile(r"^\s+(?:app\s*=\s*)?(\w+)\.run_webserver\(", re.M)
+
+
+class NotInstalled(Exception):
+    """The server cannot be imported here, since it gets an environment of its own when it is started."""
 
 
 class EntrypointError(Exception):
@@ -88,9 +93,9 @@ def _load(path: Path, kind: str, implementation: str) -> ModuleType:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
         del sys.modules[name]
-        requirements = path.with_name("requirements.txt")
-        hint = f": pip install -r {paths.shown(requirements)}" if requirements.exists() else ""
-        raise EntrypointError(f"needs the module {error.name}, which is not installed{hint}") from None
+        if unmet(path.with_name("requirements.txt")):
+            raise NotInstalled(f"needs the module {error.name}") from None
+        raise EntrypointError(f"needs the module {error.name}, which is not installed") from None
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise EntrypointError(f"{paths.shown(path)} cannot be loaded: {type(error).__name__}: {error}") from None

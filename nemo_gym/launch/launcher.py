@@ -13,7 +13,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ from nemo_gym.config.compose import Composed, Instance
 from nemo_gym.process import Child
 from nemo_gym.web.service import LISTEN_FD, ServerContext
 
-from . import ports
+from . import ports, venv
 from .board import Board
 
 State = Literal["starting", "ready", "ended"]
@@ -187,7 +186,7 @@ class Launcher:
             )
             search = [str(file.parents[2]), str(root), os.environ.get("PYTHONPATH", "")]
             child = Child.start(
-                [sys.executable, "-u", str(file)],
+                venv.command(file),
                 stdin=msgspec.json.encode(context),
                 pass_fds=[sock.fileno()],
                 env={

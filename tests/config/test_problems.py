@@ -135,10 +135,12 @@ def test_entrypoint_that_cannot_be_loaded(folder, source, message):
     assert line.startswith(f"run.yaml:9: {ENV}.entrypoint: {message}")
 
 
-def test_missing_requirements_are_named(folder):
+def test_a_module_that_nothing_will_install_is_named(folder):
     (folder / "resources_servers/tiny/app.py").write_text("import no_such_module\n")
-    (folder / "resources_servers/tiny/requirements.txt").write_text("no-such-module\n")
-    assert said()[0].endswith("pip install -r resources_servers/tiny/requirements.txt")
+    (fault,) = said()
+    assert fault.endswith("needs the module no_such_module, which is not installed")
+    (folder / "resources_servers/tiny/requirements.txt").write_text("no-such-module\n")  # it gets its own environment
+    assert said() == []
 
 
 def test_nothing_configured(folder):
