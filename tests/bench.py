@@ -13,7 +13,7 @@ from nemo_gym.capture import CaptureStore
 from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
 from nemo_gym.web.service import ServerContext
-from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
+from responses_api_models.vllm_model.app import VLLMModel
 from tests.scripted import ScriptedBackend, scripted
 from tests.serving import serving
 
@@ -49,14 +49,21 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(
-    tmp_path: Path, answers: Any, *, capture: dict[str, Any] | None = None, **settings: Any
+    tmp_path: Path,
+    answers: Any,
+    *,
+    capture: dict[str, Any] | None = None,
+    kind: Any = VLLMModel,
+    root: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[Bench]:
+    """`kind` is the server's class; `root`: its endpoint's base URL has no `/v1`."""
     async with scripted(answers) as backend:
-        config = VLLMModelConfig(
-            name="policy_model",
-            model="scripted-model",
-            **{"base_url": backend.url, "return_token_ids": False, "retries": 0} | settings,
-        )
+        url = backend.url.removesuffix("/v1") if root else backend.url
+        told = {"base_url": url, "model": "scripted-model", "retries": 0}
+        if kind is VLLMModel:
+            told["return_token_ids"] = False
+        config = kind.config_class()(name="policy_model", **told | settings)
         context = ServerContext(
             name="policy_model",
             kind="responses_api_models",
@@ -66,7 +73,7 @@ async def bench(
             admin_key="admin",
             capture={"dir": str(tmp_path), "durability": "fsync"} | (capture or {}),
         )
-        server = VLLMModel(config=config, server_client=ServerClient({}))
+        server = kind(config=config, server_client=ServerClient({}))
         app = ModelApp(server, context)
         async with serving(app) as url:
             at = Bench(url, backend, tmp_path)

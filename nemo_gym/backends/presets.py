@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 import msgspec
 import yaml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .provider import Provider
 
@@ -38,3 +40,15 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True):
 def presets() -> dict[str, Preset]:
     """Name -> what is known of it."""
     return msgspec.convert(yaml.safe_load(TABLE.read_text(encoding="utf-8")), dict[str, Preset])
+
+
+_NOT_OF_RESPONSES = frozenset({"seed", "presence_penalty", "frequency_penalty"})
+"""Fields that only Chat Completions has there."""
+
+
+def openai(dialect: str, headers: Mapping[str, str]) -> Provider:
+    """OpenAI's own API in one of its two dialects; Azure's is the same in what it refuses."""
+    provider = replace(presets()["openai"].provider("OpenAI"), headers=headers)
+    if dialect == "responses":
+        return replace(provider, renamed={}, refused=provider.refused | _NOT_OF_RESPONSES)
+    return provider

@@ -27,6 +27,8 @@ from ..rendering.renderer import Renderer
 from .backend import Capabilities
 
 _BLOCK = ("<think>", "</think>")
+_EFFORTS = 16
+"""How many are remembered: a client may write anything there."""
 
 
 class TokensBackend:
@@ -54,7 +56,8 @@ class TokensBackend:
         self._reasoning_parser = reasoning_parser
         self._model_name = model_name
         self._exact = history == "exact"
-        self._in_reasoning = _opened(renderer.generation_prompt)
+        self._in_reasoning = {None: _opened(renderer.generation_prompt())}
+        """By effort: whether a turn begins inside a reasoning block."""
         self._vocabulary = Vocabulary(renderer.added_tokens, renderer.decode)
         output_parser(tool_parser, reasoning_parser)  # an unknown name is refused now, not at the first call
 
@@ -89,9 +92,16 @@ class TokensBackend:
             tool_calls=self._tool_parser if callable_tools else None,
             reasoning=self._reasoning_parser,
             tools=tool_dicts(request.tools),
-            in_reasoning=self._in_reasoning,
+            in_reasoning=self._opens_in_reasoning(request.effort),
             vocabulary=self._vocabulary,
         )
+
+    def _opens_in_reasoning(self, effort: str | None) -> bool | None:
+        if effort not in self._in_reasoning:
+            if len(self._in_reasoning) > _EFFORTS:
+                return _opened(self._renderer.generation_prompt(effort))
+            self._in_reasoning[effort] = _opened(self._renderer.generation_prompt(effort))
+        return self._in_reasoning[effort]
 
     def _usage(self, prompt: int, reply: EngineReply, parsed: Iterable[Parsed]) -> Usage:
         completion = sum(len(output.tokens.ids or ()) for output in reply.outputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import AliasChoices, ConfigDict, Field, field_validator
 
 from ..backends.http import HttpBackend
 from ..backends.per_dialect import PerDialect
@@ -35,7 +35,9 @@ class EndpointModelConfig(BaseResponsesAPIModelConfig):
     extra_body: dict[str, Any] = Field(default_factory=dict)
     attempt_timeout_s: float | None = Field(default=None, gt=0)
     """Of one try; null: all the time that the call has."""
-    max_concurrent_requests: int | None = Field(default=None, ge=1)
+    max_concurrent_requests: int | None = Field(
+        default=None, ge=1, validation_alias=AliasChoices("max_concurrent_requests", "num_concurrent_requests")
+    )
     """At one endpoint."""
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
@@ -76,7 +78,8 @@ class EndpointModel(SimpleResponsesAPIModel):
         url = self.config.base_url
         return [url] if isinstance(url, str) else url
 
-    def provider(self) -> Provider:
+    def provider(self, dialect: str) -> Provider:
+        """How its API differs from this dialect as published."""
         return Provider()
 
     def asks_token_ids(self) -> bool | None:
@@ -91,7 +94,7 @@ class EndpointModel(SimpleResponsesAPIModel):
                 self.base_urls(),
                 api_key=config.api_key or None,
                 model=config.model,
-                provider=self.provider(),
+                provider=self.provider(dialect),
                 extra_body=config.extra_body,
                 ask_token_ids=self.asks_token_ids(),
                 retries=config.retries,

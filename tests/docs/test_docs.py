@@ -11,7 +11,10 @@ import yaml
 from nemo_gym.capture.schema import COLUMNS
 from nemo_gym.config.types import BaseRunServerInstanceConfig, CaptureConfig, JobConfig
 from nemo_gym.model_server.server import BaseResponsesAPIModelConfig
+from responses_api_models.azure_openai_model.app import AzureOpenAIModelConfig
+from responses_api_models.inference_provider.app import InferenceProviderConfig
 from responses_api_models.local_vllm_model.app import LocalVLLMModelConfig
+from responses_api_models.openai_model.app import OpenAIModelConfig
 from responses_api_models.vllm_model.app import VLLMModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,11 +31,23 @@ def own(model: type, base: type) -> set[str]:
     [
         own(BaseResponsesAPIModelConfig, BaseRunServerInstanceConfig),
         own(VLLMModelConfig, BaseResponsesAPIModelConfig),
+        own(OpenAIModelConfig, BaseResponsesAPIModelConfig),
+        own(AzureOpenAIModelConfig, BaseResponsesAPIModelConfig),
+        own(InferenceProviderConfig, BaseResponsesAPIModelConfig),
         own(LocalVLLMModelConfig, BaseResponsesAPIModelConfig) - {"ray"},
         set(CaptureConfig.model_fields),
         set(JobConfig.model_fields),
     ],
-    ids=["model servers", "vllm_model", "local_vllm_model", "capture", "job"],
+    ids=[
+        "model servers",
+        "vllm_model",
+        "openai_model",
+        "azure_openai_model",
+        "inference_provider",
+        "local_vllm_model",
+        "capture",
+        "job",
+    ],
 )
 def test_every_key_is_documented(keys: set[str]) -> None:
     assert {key for key in keys if f"`{key}" not in CONFIGURATION} == set()
