@@ -54,6 +54,7 @@ class Answer:
         self.dialect = dialect
         self.delivery = delivery
         self.rollout_id = rollout_id
+        self.session_id: str | None = None
         self.body = body
         """Let go once it was read."""
         self.size = len(body)
@@ -151,8 +152,14 @@ class Answer:
     def _continues(self, request: ModelRequest) -> tuple[str | None, str, Prior | None]:
         if self.rollout_id is None:
             self.app.without_rollout()
-            return None, "first", None
-        return self.app.lineage.find(self.rollout_id, request)
+        return self.app.lineage.find(self._conversation, request)
+
+    @property
+    def _conversation(self) -> str | None:
+        """Whose calls continue one another: a rollout's, else those of the client's own session (C4)."""
+        if self.rollout_id is not None or self.session_id is None:
+            return self.rollout_id
+        return f"session {self.session_id}"  # no rollout's id has a space
 
     async def _generate(self, sent: ModelRequest, call: Call) -> ModelReply:
         try:
@@ -367,7 +374,7 @@ class Answer:
     def _remember(self, reply: ModelReply | None) -> None:
         """So that later calls of the rollout find what they continue or try again."""
         if self.request is not None and self.call is not None and self.earlier is None:
-            self.app.lineage.add(self.call.id, self.rollout_id, self.request, reply)
+            self.app.lineage.add(self.call.id, self._conversation, self.request, reply)
             if reply is not None and self.dialect.name == "responses":
                 self.app.stored.add(self.request, reply, self.size)
 
@@ -386,7 +393,7 @@ class Answer:
             run_id=app.run_id,
             rollout_id=self.rollout_id,
             attempt=0,
-            session_id=None,
+            session_id=self.session_id,
             parent_call_id=self.parent,
             relation=self.relation,  # type: ignore[arg-type]
             server=app.server.config.name,

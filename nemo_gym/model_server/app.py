@@ -22,7 +22,7 @@ from ..dialects.registry import with_reasoning
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
 from ..web import client, workers
-from ..web.correlation import api_key, split_rollout
+from ..web.correlation import api_key, session_id, split_rollout
 from ..web.service import ServerContext
 from . import counting
 from .adapt import Adapter
@@ -192,6 +192,7 @@ class ModelApp:
             await counting.answer(self, body, problem, delivery)
             return
         answer = Answer(self, dialect, delivery, rollout_id, body)
+        answer.session_id = session_id(headers)
         del body  # the answer lets go of it
         self._calls += 1
         answers = self.answers.setdefault(rollout_id, set())

@@ -2,7 +2,8 @@
 
 Three places can say it: a path prefix `/ng-rollout/<id>`, the header `x-ng-rollout-id`, and an API key
 `ng-rollout:<id>[:<key>]`. They are read here and nowhere else; an id outside the safe alphabet, or two places that
-disagree, is the caller's mistake (C4).
+disagree, is the caller's mistake (C4). Where none says it, the session that a harness names of its own accord holds its
+calls together.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Mapping
 ROLLOUT_HEADER = "x-ng-rollout-id"
 _PREFIX = "/ng-rollout/"
 _KEY_PREFIX = "ng-rollout:"
+_SESSIONS = (b"x-claude-code-session-id", b"session-id", b"session_id", b"x-session-id")
+"""Of Claude Code, of Codex (two spellings), of opencode."""
 _SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 Headers = Mapping[str, str] | Iterable[tuple[bytes, bytes]]
@@ -79,6 +82,16 @@ def api_key(headers: Headers) -> str | None:
     if key is None or not key.startswith(_KEY_PREFIX):
         return key
     return key[len(_KEY_PREFIX) :].partition(":")[2] or None
+
+
+def session_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The client's own session, where it names one. An unsafe name is ignored: it is no mistake."""
+    for name, value in headers:
+        if name in _SESSIONS:
+            found = value.decode("latin-1")
+            if valid_rollout_id(found):
+                return found
+    return None
 
 
 def _read(headers: Headers) -> tuple[str | None, str | None]:

@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from . import workers
-from .correlation import split_rollout
+from .correlation import session_id, split_rollout
 
 MAX_HEAD = 1 << 20
 """Bytes of a request's line and headers. A server may allow less, and then refuses in its own words."""
@@ -96,9 +96,10 @@ class HttpProtocol(HttpToolsProtocol):
             rollout_id, _ = split_rollout(self.url.partition(b"?")[0].decode("ascii", "replace"), self.headers)
         except ValueError:
             return None
-        if rollout_id is None:
+        belongs = rollout_id or session_id(self.headers)
+        if belongs is None:
             return None
-        owner = among.owner(rollout_id)
+        owner = among.owner(belongs)
         return None if owner == among.index else owner
 
     def _leave(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import threading
 from pathlib import Path
@@ -299,3 +300,71 @@ async def test_a_field_travels_under_its_name_on_the_wire(tmp_path: Path) -> Non
     last = json.loads(text.rpartition("data: ")[2])
     assert last["response"]["text"]["format"]["schema"] == schema
     assert typed.text.format.schema_ == schema  # as the SDK calls it in Python
+
+
+async def test_calls_without_a_rollout_are_held_together_by_the_clients_session(tmp_path: Path) -> None:  # C4
+    said = [*HELLO, {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "And now?"}]
+    async with bench(tmp_path, [Answer(chat_reply("Hello!"))]) as at, httpx.AsyncClient(base_url=at.url) as client:
+        for session in ("s1", "s2", None):
+            headers = {} if session is None else {"x-session-id": session}
+            for messages in (HELLO, said):
+                await client.post(CHAT, json={"messages": messages}, headers=headers)
+        await client.post(f"/ng-rollout/r1{CHAT}", json={"messages": said}, headers={"x-session-id": "s1"})
+        text = (await client.get("/metrics")).text
+        records = at.records()
+    assert "ng_calls_without_rollout_total 6.0" in text
+    assert [(one.rollout_id, one.session_id, one.relation) for one in records] == [
+        (None, "s1", "first"),
+        (None, "s1", "turn"),
+        (None, "s2", "first"),
+        (None, "s2", "turn"),
+        (None, None, "first"),
+        (None, None, "first"),
+        ("r1", "s1", "first"),
+    ]
+    assert [one.parent_call_id for one in records[:4]] == [None, records[0].call_id, None, records[2].call_id]
+
+
+async def test_a_disk_that_fails_is_never_silent(tmp_path: Path) -> None:  # C7 A8
+    """A call that runs ends with a failure, in the stream if it is open; the next is refused before the backend."""
+    chunks = chat_chunks({"role": "assistant", "content": "one "}, {"content": "two"})
+
+    def answer(request: Any) -> Answer:
+        return Answer(chunks=chunks) if request.asks else Answer({"data": []})
+
+    def full(file: File) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def no_file(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    body = {"messages": HELLO, "stream": True}
+    async with (
+        bench(tmp_path, answer, stream="relay") as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
+        assert (await client.get("/ready")).status_code == 200
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(File, "sync", full)
+            running = await client.post(f"/ng-rollout/r1{CHAT}", json=body)
+            assert running.status_code == 200  # its text had begun to flow
+            assert '"content":"one "' in running.text.replace(" :", ":").replace('": "', '":"')
+            assert 'finish_reason":"stop' not in running.text.replace(" ", "")
+            assert "capture_error" in running.text
+            patch.setattr(File, "__init__", no_file)
+            asked = len(at.backend.calls)
+            refused = await client.post(f"/ng-rollout/r1{CHAT}", json=body)
+            assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+            assert len(at.backend.calls) == asked
+            unready = await client.get("/ready")
+            assert (unready.status_code, "retry-after" in unready.headers) == (503, True)
+            assert "cannot be recorded" in unready.json()["error"]["message"]
+        at.apps[0].capture._retry_at = 0
+        for _ in range(200):
+            if (await client.post(f"/ng-rollout/r1{CHAT}", json=body)).status_code == 200:
+                break
+            at.apps[0].capture._retry_at = 0
+            await asyncio.sleep(0.05)
+        assert (await client.get("/ready")).status_code == 200
+        seal = (await client.post("/ng-rollout/r1/seal", json={})).json()
+    assert seal["incomplete"] == "capture_error"

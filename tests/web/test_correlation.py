@@ -2,7 +2,7 @@
 
 import pytest
 
-from nemo_gym.web.correlation import api_key, rollout_path, split_rollout
+from nemo_gym.web.correlation import api_key, rollout_path, session_id, split_rollout
 
 
 def test_nothing_said():
@@ -58,3 +58,19 @@ def test_other_keys_say_nothing_of_rollouts():
 def test_path_within_a_rollout():
     assert rollout_path("r-1", "/v1/responses") == "/ng-rollout/r-1/v1/responses"
     assert rollout_path(None, "/v1/responses") == "/v1/responses"
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ([(b"x-claude-code-session-id", b"0b1c-2")], "0b1c-2"),
+        ([(b"session-id", b"codex-1"), (b"thread-id", b"t")], "codex-1"),
+        ([(b"x-session-id", b"ses_1")], "ses_1"),
+        ([(b"x-session-id", b"a b"), (b"session_id", b"good")], "good"),
+        ([(b"x-session-id", b"../etc")], None),
+        ([(b"traceparent", b"00-1-2-01")], None),
+        ([], None),
+    ],
+)
+def test_a_clients_own_session(headers, found):  # C4
+    assert session_id(headers) == found
