@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nemo_gym.agent_server.trajectory import Trajectory
 from nemo_gym.capture.record import CallRecord
 from tests.live import clients
 from tests.live.conftest import Servers
@@ -104,6 +105,25 @@ def test_a_sub_agent(servers: Servers, tmp_path: Path, backend: str) -> None:  #
     (main,) = [call for call in calls if call.relation == "first"]
     assert spawned.parent_call_id == main.call_id
     assert list(parents.values()).count(spawned.call_id) == 1
+    trajectory = Trajectory(calls)
+    assert [(branch.relation, len(branch.call_ids)) for branch in trajectory.branches] == [
+        ("first", 3),
+        ("subagent", 2),
+    ]
+    said = [item["type"] for item in trajectory.items()]
+    assert said == ["function_call", "function_call_output", "function_call", "function_call_output", "message"]
+
+
+def test_tools_that_were_searched_for(servers: Servers, tmp_path: Path) -> None:  # A18
+    rollout_id = "codex-tool-search"
+    searches = Turn((Call(("tool_search",), {"query": "spawn a sub-agent", "limit": 8}),))
+    plans = DELEGATED | {"TASK delegate": [searches, *DELEGATED["TASK delegate"]]}
+    servers.play(Player(plans))
+    agent = clients.codex(servers.urls["chat"], model_name="gpt-5.5")
+    ended = clients.run(agent, tmp_path, rollout_id, "TASK delegate: have a sub-agent write note.txt.")
+    calls = finished(servers, ended, rollout_id)
+    assert ended.note() == "written by a tool"
+    assert len(items(calls[-1], "tool_search_call")) == 1
 
 
 @pytest.mark.parametrize("backend", ["chat", "responses"])
@@ -124,6 +144,10 @@ def test_a_compaction(servers: Servers, tmp_path: Path, backend: str) -> None:  
     )
     assert [call.parent_call_id for call in (asked, after, last)] == [first.call_id, asked.call_id, after.call_id]
     assert not asked.received.tools
+    assert [branch.call_ids for branch in Trajectory([first, asked, after, last]).branches] == [
+        [first.call_id, after.call_id, last.call_id],
+        [asked.call_id],
+    ]
     assert (first.reply.usage.prompt, after.reply.usage.prompt) == (50_000, 1000)
 
 

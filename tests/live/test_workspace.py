@@ -42,6 +42,7 @@ def asked_with_tools(request: Request) -> bool:
     [
         pytest.param("codex", 20, marks=pytest.mark.ci),
         pytest.param("claude_code", 4, marks=pytest.mark.ci),
+        pytest.param("openclaw", 2, marks=pytest.mark.ci),
         pytest.param("openclaw", 20, marks=pytest.mark.nightly),
         pytest.param("claude_code", 20, marks=pytest.mark.nightly),
     ],
