@@ -56,7 +56,7 @@ class TokensBackend:
         self._reasoning_parser = reasoning_parser
         self._model_name = model_name
         self._exact = history == "exact"
-        self._in_reasoning = {None: _opened(renderer.generation_prompt())}
+        self._in_reasoning: dict[str | None, bool | None] = {}
         """By effort: whether a turn begins inside a reasoning block."""
         self._vocabulary = Vocabulary(renderer.added_tokens, renderer.decode)
         output_parser(tool_parser, reasoning_parser)  # an unknown name is refused now, not at the first call
@@ -98,9 +98,10 @@ class TokensBackend:
 
     def _opens_in_reasoning(self, effort: str | None) -> bool | None:
         if effort not in self._in_reasoning:
-            if len(self._in_reasoning) > _EFFORTS:
-                return _opened(self._renderer.generation_prompt(effort))
-            self._in_reasoning[effort] = _opened(self._renderer.generation_prompt(effort))
+            opened = _opened(self._renderer.generation_prompt(effort))
+            if len(self._in_reasoning) >= _EFFORTS:
+                return opened
+            self._in_reasoning[effort] = opened
         return self._in_reasoning[effort]
 
     def _usage(self, prompt: int, reply: EngineReply, parsed: Iterable[Parsed]) -> Usage:

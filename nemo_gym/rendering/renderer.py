@@ -16,14 +16,17 @@ from .tokenizer import Tokenizer
 
 
 class Renderer(Protocol):
-    """`end_ids` end a turn; `generation_prompt` begins the model's; `added_tokens` are one token each by decree."""
+    """`end_ids` end a turn; `added_tokens` are one token each by decree."""
 
     end_ids: frozenset[int]
-    generation_prompt: str
     added_tokens: Mapping[str, int]
 
     def text(self, request: ModelRequest) -> str:
         """The prompt. Raises InvalidRequest when these messages cannot be rendered."""
+        ...
+
+    def generation_prompt(self, effort: str | None = None) -> str:
+        """What begins the model's turn."""
         ...
 
     def encode(self, text: str) -> array: ...
@@ -44,10 +47,12 @@ class TemplateRenderer:
         self._template = ChatTemplate.load(folder, self._tokenizer, template_kwargs)
         self.end_ids = self._tokenizer.end_ids
         self.added_tokens: Mapping[str, int] = self._tokenizer.added
-        self.generation_prompt = self._template.generation_prompt
 
     def text(self, request: ModelRequest) -> str:
         return self._template.render(request)
+
+    def generation_prompt(self, effort: str | None = None) -> str:
+        return self._template.generation_prompt(effort)
 
     def encode(self, text: str) -> array:
         return self._tokenizer.encode(text)

@@ -30,12 +30,13 @@ class ChatTemplate:
     """Args:
     source: the template's text.
     special: special tokens by their names (`bos_token`, ...).
-    kwargs: further variables, as `chat_template_kwargs` gives them.
+    kwargs: further variables, as `chat_template_kwargs` gives them; they win over what a request asks for.
     """
 
     def __init__(self, source: str, special: Mapping[str, str], kwargs: Mapping[str, Any] | None = None) -> None:
         self._template = _environment().from_string(source)
-        self._variables = {"documents": None} | dict(special) | dict(kwargs or {})
+        self._variables = {"documents": None} | dict(special)
+        self._kwargs = dict(kwargs or {})
 
     @classmethod
     def load(cls, folder: str | Path, tokenizer: Tokenizer, kwargs: Mapping[str, Any] | None = None) -> ChatTemplate:
@@ -53,7 +54,7 @@ class ChatTemplate:
         """The prompt's text. Raises InvalidRequest when the template refuses the conversation."""
         messages = self._fitted(request.messages)
         try:
-            return self._text(messages, tool_dicts(request.tools))
+            return self._text(messages, tool_dicts(request.tools), effort=request.effort)
         except jinja2.TemplateError as error:
             raise InvalidRequest(f"the model's chat template refuses these messages: {error.message}") from None
         except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -66,13 +67,14 @@ class ChatTemplate:
         tools: list[dict[str, Any]],
         generation_prompt: bool = True,
         string_arguments: bool | None = None,
+        effort: str | None = None,
     ) -> str:
         as_string = self.string_arguments if string_arguments is None else string_arguments
         return self._template.render(
             messages=message_dicts(messages, string_arguments=as_string),
             tools=tools or None,
             add_generation_prompt=generation_prompt,
-            **self._variables,
+            **self._variables | _thinking(effort) | self._kwargs,
         )
 
     def _fitted(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -129,14 +131,19 @@ class ChatTemplate:
             return False
         return all(prompt.count(text) == 1 for prompt in shown for text in texts)
 
-    @cached_property
-    def generation_prompt(self) -> str:
-        """What the template adds to begin the model's turn."""
+    def generation_prompt(self, effort: str | None = None) -> str:
+        """What the template adds to begin the model's turn; it may depend on the effort that is asked for."""
         messages = (Message("user", (Text("a"),)),)
         try:
-            return self._text(messages, []).removeprefix(self._text(messages, [], generation_prompt=False))
+            before = self._text(messages, [], generation_prompt=False, effort=effort)
+            return self._text(messages, [], effort=effort).removeprefix(before)
         except Exception:
             return ""
+
+
+def _thinking(effort: str | None) -> dict[str, Any]:
+    """The variables that templates read it from, as vLLM sets them."""
+    return {} if effort is None else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
 
 
 def _as(message: Message, role: Any) -> Message:

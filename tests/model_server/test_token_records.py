@@ -148,6 +148,26 @@ async def test_the_dialects_render_one_prompt(tmp_path: Path) -> None:
     assert prompts[0] == prompts[1] == prompts[2]
 
 
+async def test_thinking_turned_off_is_rendered_so(tmp_path: Path) -> None:  # M1 P7
+    off = {"thinking": {"type": "disabled"}}
+    async with served(tmp_path) as client:
+        for path, body in (
+            (messages([])[0], messages([])[1] | off),
+            (responses([])[0], responses([])[1] | {"reasoning": {"effort": "none"}}),
+            (chat([])[0], chat([])[1] | {"reasoning_effort": "none"}),
+        ):
+            assert (await client.post(f"/ng-rollout/r1{path}", json=body)).status_code == 200
+    prompts = [decoded(record) for record in CaptureStore(tmp_path).calls("r1")]
+    assert all(prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n") for prompt in prompts)
+    assert len(set(prompts)) == 1
+
+
+def decoded(record: Any) -> str:
+    from nemo_gym.rendering.renderer import TemplateRenderer
+
+    return TemplateRenderer(MODEL).decode(record.reply.prompt_ids)
+
+
 async def test_count_tokens_is_what_a_call_costs(tmp_path: Path) -> None:  # M4
     async with served(tmp_path) as client:
         path, first = messages([])

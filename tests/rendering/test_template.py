@@ -59,7 +59,9 @@ def test_ids_are_those_of_transformers(renderer, request):
 
 def test_end_tokens_and_the_model_s_turn(renderer):
     assert renderer.encode("<|im_end|>")[0] in renderer.end_ids
-    assert renderer.generation_prompt == "<|im_start|>assistant\n"
+    assert renderer.generation_prompt() == "<|im_start|>assistant\n"
+    assert renderer.generation_prompt("high") == "<|im_start|>assistant\n"
+    assert renderer.generation_prompt("none") == "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
 def test_a_developer_message_reaches_a_model_without_that_role(renderer):  # R9
