@@ -7,7 +7,7 @@ together, each of them in the call's record. What a client has seen of a reply i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -44,8 +44,7 @@ class HttpBackend:
         retries: further tries after the first.
         timeout_s: for all tries and their waits.
         attempt_timeout_s: for one try; None leaves it all there is.
-        max_concurrent_requests: at one endpoint; None has no bound.
-        limits: a minute, of all endpoints together.
+        pool: of the URLs, where several backends ask the same endpoints.
     """
 
     def __init__(
@@ -62,8 +61,7 @@ class HttpBackend:
         retries: int = 4,
         timeout_s: float = 600.0,
         attempt_timeout_s: float | None = None,
-        max_concurrent_requests: int | None = None,
-        limits: Limits | None = None,
+        pool: Pool[str] | None = None,
     ) -> None:
         self._dialect = dialect
         self._urls = [url.rstrip("/") for url in base_urls]
@@ -76,17 +74,12 @@ class HttpBackend:
         self._logprobs_mode = logprobs_mode
         self._roles: dict[str, bool] | None = None
         self._sending = asyncio.Semaphore(AT_ONCE)
-        self.pool: Pool[str] = Pool(
-            {url: url for url in self._urls},
-            most=max_concurrent_requests,
-            limits=limits,
-            patient=retries > 0 or len(self._urls) > 1,  # else an error is passed on, and nothing else
-        )
+        self._pool = pool or pool_of(base_urls, retries=retries)
         self._attempts = Attempts(tries=retries + 1, seconds=timeout_s, repeatable=is_repeatable)
 
     async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
         ask = self._relay if call.relayed else self._try
-        reply = await self._attempts.answer(self.pool, call, lambda url: ask(url, request, call))
+        reply = await self._attempts.answer(self._pool, call, lambda url: ask(url, request, call))
         if any(c.tokens is not None and c.tokens.logprobs is not None for c in reply.choices):
             call.logprobs_mode = self._logprobs_mode or "raw"  # what servers report unless they are told otherwise
         return reply if request.sampling.logprobs is not None else _without_texts(reply)
@@ -192,6 +185,14 @@ class HttpBackend:
 
     async def close(self) -> None:
         """The pooled client outlives its backends."""
+
+
+def pool_of(
+    base_urls: Sequence[str], *, retries: int, most: int | None = None, limits: Limits | None = None
+) -> Pool[str]:
+    """A pool of endpoints. With one of them and no retries an error is passed on, and nobody waits for another's."""
+    urls = [url.rstrip("/") for url in base_urls]
+    return Pool({url: url for url in urls}, most=most, limits=limits, patient=retries > 0 or len(urls) > 1)
 
 
 def _without_texts(reply: ModelReply) -> ModelReply:

@@ -6,17 +6,21 @@ the provider speaks it, so that nothing of a request is lost in translation.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, field_validator
+from pydantic import AliasChoices, ConfigDict, Field, PrivateAttr, field_validator
 
-from ..backends.http import HttpBackend
+from ..backends.http import HttpBackend, pool_of
 from ..backends.per_dialect import PerDialect
 from ..backends.provider import Provider
 from ..dialects import chat, messages, responses
 from ..pool.limits import Limits
+from ..pool.pool import Pool
 from ..web import workers
 from .server import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
+
+if TYPE_CHECKING:
+    from .app import ModelApp
 
 _DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages}
 
@@ -61,6 +65,7 @@ class EndpointModelConfig(BaseResponsesAPIModelConfig):
 
 class EndpointModel(SimpleResponsesAPIModel):
     config: EndpointModelConfig
+    _pool: Pool[str] | None = PrivateAttr(default=None)
 
     @property
     def spoken(self) -> tuple[str, ...]:
@@ -87,7 +92,12 @@ class EndpointModel(SimpleResponsesAPIModel):
 
     async def start(self) -> None:
         config = self.config
-        limits = Limits(_share(config.requests_per_minute), _share(config.tokens_per_minute))
+        pool = self._pool = pool_of(
+            self.base_urls(),
+            retries=config.retries,
+            most=_share(config.max_concurrent_requests),
+            limits=Limits(_share(config.requests_per_minute), _share(config.tokens_per_minute)),
+        )
         made = {
             dialect: HttpBackend(
                 _DIALECTS[dialect],
@@ -100,12 +110,18 @@ class EndpointModel(SimpleResponsesAPIModel):
                 retries=config.retries,
                 timeout_s=config.timeout_s,
                 attempt_timeout_s=config.attempt_timeout_s,
-                max_concurrent_requests=_share(config.max_concurrent_requests),
-                limits=limits,
+                pool=pool,
             )
             for dialect in self.spoken
         }
         self._backend = made[self.spoken[0]] if len(made) == 1 else PerDialect(made, self.spoken[0])
+
+    def setup_webserver(self) -> ModelApp:
+        from .replicas import ReplicaMetrics
+
+        app = super().setup_webserver()
+        app.metrics.registry.register(ReplicaMetrics(lambda: self._pool))
+        return app
 
 
 def _share(limit: int | None) -> int | None:

@@ -10,16 +10,20 @@ import httpx
 import openai
 import pytest
 
+from nemo_gym.web.peers import ServerClient
+from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
 from tests.backends.test_probe import Endpoint
 from tests.bench import HELLO, Bench, bench
 from tests.scripted import Answer, chat_reply, scripted
+from tests.serving import serving
 
 NOBODY = "http://127.0.0.1:9/v1"
 BROKEN = Answer({"error": {"message": "broke"}}, 500)
 
 
 async def said(at: Bench, rollout_id: str | None = "r1") -> str | None:
-    reply = await at.client(rollout_id).chat.completions.create(model="m", messages=HELLO)
+    async with at.client(rollout_id) as client:
+        reply = await client.chat.completions.create(model="m", messages=HELLO)
     return reply.choices[0].message.content
 
 
@@ -87,3 +91,23 @@ async def test_the_mode_of_log_probs_is_the_one_that_was_measured(tmp_path: Path
         (record,) = at.records()
     assert record.logprobs_mode == mode
     assert list(record.reply.choices[0].tokens.ids) == [7]
+
+
+async def test_the_endpoints_can_be_watched(tmp_path: Path) -> None:
+    async with scripted([BROKEN]) as broken, scripted([Answer(chat_reply("here"))]) as good:
+        config = VLLMModelConfig(
+            name="policy_model", base_url=[broken.url, good.url], model="m", return_token_ids=False, retries=1
+        )
+        app = VLLMModel(config=config, server_client=ServerClient({})).setup_webserver()
+        async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=30) as client:
+            assert (await client.get("/ready")).status_code == 200
+            for number in range(12):
+                path = f"/ng-rollout/r{number}/v1/chat/completions"
+                assert (await client.post(path, json={"messages": HELLO})).status_code == 200
+            text = (await client.get("/metrics")).text
+    said = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("ng_replica"))
+    assert said["ng_replica_queue"] == "0.0"
+    assert float(said[f'ng_replica_tries_total{{replica="{good.url}"}}']) == 12
+    assert said[f'ng_replica_in_flight{{replica="{good.url}"}}'] == "0.0"
+    assert said[f'ng_replica_shut{{replica="{good.url}"}}'] == "0.0"
+    assert float(said[f'ng_replica_tries_total{{replica="{broken.url}"}}']) == len(broken.calls)
