@@ -19,8 +19,8 @@ from ..exchange.parts import Element
 from .redact import HIDDEN, Redactor
 from .schema import Row
 
-LONG = 256
-"""Characters or bytes from which a text is a content of its own; a reference costs about 80 bytes."""
+LONG = 512
+"""Characters or bytes from which a text is a content of its own; each costs about 150 bytes, and a digest."""
 _REFERENCE = "$content"
 _LARGE = 8192
 """Bytes from which a digest of the whole costs more than it saves: the long texts in it get one each anyway."""
