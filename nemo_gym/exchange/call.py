@@ -31,6 +31,8 @@ class Prior(Struct, frozen=True, gc=False):
     """array('i'): prompt + completion, as they were."""
     messages: int
     """How many of the request's messages they cover."""
+    reasoned: bool = False
+    """Whether the completion began with reasoning."""
 
 
 class Call:

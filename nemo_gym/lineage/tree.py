@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ..exchange.call import Prior
-from ..exchange.parts import Message, Part, ToolCall, plain_text
+from ..exchange.parts import Message, Part, Reasoning, ToolCall, plain_text
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from .normal import Turn, chain, tools_digest, turns
@@ -40,6 +40,8 @@ class _Node(Struct, eq=False):
     """Under which this node is found in `after` and `aside`."""
     prompt_ids: array | None
     completions: tuple[array | None, ...]
+    reasoned: tuple[bool, ...]
+    """Whether each began with reasoning."""
     summary: str = ""
     tasks: tuple[str, ...] = ()
 
@@ -156,7 +158,7 @@ class _Rollout:
         completion = node.completions[choice]
         if node.prompt_ids is None or completion is None or node.tools != reading.tools or turn.role != "assistant":
             return None
-        return Prior(node.call_id, node.prompt_ids + completion, turn.end)
+        return Prior(node.call_id, node.prompt_ids + completion, turn.end, node.reasoned[choice])
 
     def _without_moving_message(self, reading: _Reading) -> _Node | None:
         """Some clients end each request with a message of context that they move along instead of leaving it."""
@@ -206,6 +208,7 @@ class _Rollout:
             keys=[],
             prompt_ids=None if reply is None else reply.prompt_ids,
             completions=tuple(_ids(choice) for choice in choices),
+            reasoned=tuple(bool(choice.parts) and isinstance(choice.parts[0], Reasoning) for choice in choices),
             summary=_summary(choices) if relation == "compaction" else "",
             tasks=tuple(task for choice in choices for part in choice.parts for task in _tasks(part)),
         )

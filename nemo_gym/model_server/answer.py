@@ -30,6 +30,7 @@ from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from ..exchange.soundness import unsound
 from ..exchange.tools import Toolbox
+from ..lineage.prefix import broken
 from ..web import logs
 from .callids import restored
 from .delivery import ClientGone, Delivery
@@ -409,10 +410,17 @@ class Answer:
             reply=reply,
             error=None if error is None else Failure(error.status, error.kind, error.message),
             history=call.history,  # type: ignore[arg-type]
-            prefix_break=call.prefix_break,
+            prefix_break=self._prefix_break(call, reply),
             logprobs_mode=call.logprobs_mode,  # type: ignore[arg-type]
             raw=self._raw(status),
         )
+
+    def _prefix_break(self, call: Call, reply: ModelReply | None) -> tuple[int, str] | None:
+        """What a backend that renders has said; else what the ids of both calls say."""
+        prior, request = call.prior, self.sent
+        if call.history is not None or prior is None or request is None or reply is None or reply.prompt_ids is None:
+            return call.prefix_break
+        return broken(prior, reply.prompt_ids, request, self.relation)
 
     def _raw(self, status: str) -> bytes | None:
         if self.request is None:

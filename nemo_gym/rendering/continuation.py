@@ -17,6 +17,7 @@ from ..exchange.call import Prior
 from ..exchange.errors import InvalidRequest
 from ..exchange.parts import Message, Reasoning, Text, ToolCall
 from ..exchange.request import ModelRequest
+from ..lineage import prefix
 from .renderer import Renderer
 
 _SENTINEL = "x7qSentinelK3v"
@@ -36,7 +37,7 @@ def render(renderer: Renderer, request: ModelRequest, prior: Prior | None, *, ex
     full = renderer.encode(renderer.text(request))
     if prior is None:
         return Rendered(full, "template")
-    shared = _shared(prior.tokens, full)
+    shared = prefix.shared(prior.tokens, full)
     if shared == len(prior.tokens) and (not exact or _turn_ends(renderer, prior.tokens, full)):
         return Rendered(full, "exact")
     ids = _continued(renderer, request, prior, full) if exact else None
@@ -71,13 +72,6 @@ def _continued(renderer: Renderer, request: ModelRequest, prior: Prior, full: ar
         return prior.tokens + tail[1:]
     # A turn that was cut has no end token yet; one that ended otherwise is not continued in the template's way.
     return None if last in renderer.end_ids else prior.tokens + tail
-
-
-def _shared(first: array, second: array) -> int:
-    length = min(len(first), len(second))
-    if first[:length] == second[:length]:
-        return length
-    return next(at for at in range(length) if first[at] != second[at])
 
 
 def _cause(renderer: Renderer, request: ModelRequest, prior: Prior, shared: int, full: array) -> str:
