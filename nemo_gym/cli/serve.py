@@ -23,7 +23,7 @@ import aiohttp
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nemo_gym.config.faults import Problem
+from nemo_gym.config.faults import Problem, did_you_mean
 from nemo_gym.config.types import is_loopback
 
 from . import clients
@@ -68,10 +68,17 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Further arguments are overrides, as ng_run takes them: "
         "++policy_model.responses_api_models.vllm_model.retries=8",
     )
-    parser.add_argument("--upstream", metavar="URL", help="an endpoint that answers; without it, --model is a folder")
-    parser.add_argument("--model", required=True, help="what the endpoint calls the model, or the model's folder")
     parser.add_argument(
-        "--api", choices=["chat", "responses", "messages"], default="chat", help="what the endpoint speaks"
+        "--upstream", metavar="URL", action="append", help="an endpoint that answers; again for further, equal ones"
+    )
+    parser.add_argument(
+        "--provider", metavar="NAME", help="a well-known host in the place of a URL: openai, together …"
+    )
+    parser.add_argument(
+        "--model", required=True, help="what the endpoint calls the model; without an endpoint, the model's folder"
+    )
+    parser.add_argument(
+        "--api", choices=["chat", "responses", "messages"], help="what the endpoint speaks; chat unless said"
     )
     parser.add_argument("--key-env", metavar="NAME", help="the environment variable with the endpoint's key")
     parser.add_argument("--host", default="127.0.0.1", help="default %(default)s")
@@ -113,17 +120,27 @@ def read(arguments: argparse.Namespace) -> Line:
     """Raises ValueError in the words of the command line."""
     settings: dict[str, Any] = {"model": arguments.model, "host": arguments.host}
     options = {name: f"--{name}" for name in ("model", "host", "port")}
+    if arguments.upstream is not None and arguments.provider is not None:
+        raise ValueError("--provider: says where the endpoint is; leave --upstream out")
     if arguments.upstream is not None:
+        urls = [upstream(url) for url in arguments.upstream]
         implementation = "vllm_model"
-        settings |= {"base_url": upstream(arguments.upstream), "api": arguments.api}
-        options |= {"base_url": "--upstream", "api_key": "--key-env"}
-        if arguments.key_env:
-            settings["api_key"] = _from_environment(arguments.key_env, "--key-env")
+        settings["base_url"] = urls if len(urls) > 1 else urls[0]
+        options["base_url"] = "--upstream"
+    elif arguments.provider is not None:
+        implementation = _provider(arguments, settings)
     else:
         implementation = "local_vllm_model"
         _check_folder(arguments.model)
-        if arguments.key_env:
-            raise ValueError("--key-env: there is no endpoint that would want a key; name one with --upstream")
+        for option in ("key_env", "api"):
+            if getattr(arguments, option):
+                raise ValueError(f"--{option.replace('_', '-')}: is about an endpoint; name one with --upstream")
+    if arguments.api:
+        settings["api"] = arguments.api
+        options["api"] = "--api"
+    if arguments.key_env:
+        settings["api_key"] = _from_environment(arguments.key_env, "--key-env")
+        options["api_key"] = "--key-env"
     if not is_loopback(arguments.host) and not arguments.callers_key_env:
         raise ValueError(
             f"--host: other machines reach {arguments.host}; name the key they must give: --callers-key-env"
@@ -139,6 +156,21 @@ def read(arguments: argparse.Namespace) -> Line:
     return Line(
         implementation, settings, arguments.captures, tuple(arguments.overrides), options, arguments.callers_key_env
     )
+
+
+def _provider(arguments: argparse.Namespace, settings: dict[str, Any]) -> str:
+    """The kind of server for a well-known host; its key is the one that the host's own documentation names."""
+    from nemo_gym.backends.presets import presets
+
+    preset = presets().get(arguments.provider)
+    if preset is None:
+        near = did_you_mean(arguments.provider, presets()) or f"; there are {', '.join(presets())}"
+        raise ValueError(f"--provider: there is none called {arguments.provider!r}{near}")
+    arguments.key_env = arguments.key_env or preset.key_env
+    if arguments.provider == "openai":
+        return "openai_model"
+    settings["provider"] = arguments.provider
+    return "inference_provider"
 
 
 def upstream(url: str) -> str:

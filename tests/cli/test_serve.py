@@ -49,7 +49,13 @@ def test_an_endpoint_by_any_of_its_addresses(given: str, base: str) -> None:
             "--key-env: the environment variable NG_UNSET is not set",
         ),
         (["--upstream", "http://h", "--model", "m", "--host", "0.0.0.0"], "--host: other machines reach 0.0.0.0"),
-        (["--model", "models/tiny_policy", "--key-env", "A"], "--key-env: there is no endpoint"),
+        (["--model", "models/tiny_policy", "--key-env", "A"], "--key-env: is about an endpoint"),
+        (["--model", "models/tiny_policy", "--api", "chat"], "--api: is about an endpoint"),
+        (["--provider", "togehter", "--model", "m"], "--provider: there is none called 'togehter'; did you mean 'tog"),
+        (["--provider", "zzz", "--model", "m"], "there are openai, anthropic, "),
+        (["--provider", "groq", "--upstream", "http://h", "--model", "m"], "--provider: says where the endpoint is"),
+        (["--provider", "openai", "--model", "m", "--api", "messages"], "--api"),
+        (["--upstream", "http://h", "--upstream", "h/v1/", "--model", "m"], "--upstream: expected each URL once"),
     ],
 )
 def test_faults_are_told_in_the_words_of_the_line(
@@ -60,6 +66,22 @@ def test_faults_are_told_in_the_words_of_the_line(
     assert says in err
     assert "policy_model" not in err
     assert out == ""
+
+
+def test_a_host_by_its_name_brings_its_address_and_the_name_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nemo_gym.config.compose import compose
+
+    for variable in ("TOGETHER_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(variable, f"the-{variable}")
+    found = {}
+    for name in ("together", "openai"):
+        line = serve.read(serve._parser().parse_args(["--provider", name, "--model=m"]))
+        (instance,) = compose(line.overrides()).instances
+        found[name] = (instance.implementation, instance.settings.get("provider"), instance.settings["api_key"])
+    assert found == {
+        "together": ("inference_provider", "together", "the-TOGETHER_API_KEY"),
+        "openai": ("openai_model", None, "the-OPENAI_API_KEY"),
+    }
 
 
 def test_any_text_survives_the_grammar_of_overrides() -> None:
