@@ -36,6 +36,10 @@ class Health:
             return False
         return self.state == "closed" or (self.state == "open" and now >= self.until)
 
+    def is_plain(self, now: float) -> bool:
+        """Whether nothing speaks against it."""
+        return self.state == "closed" and now >= self.rests_until
+
     def begin(self) -> None:
         """A call was given to it, whatever its health: to an open one as its trial."""
         if self.state == "open":

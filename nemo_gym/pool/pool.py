@@ -79,7 +79,10 @@ class Pool(Generic[T]):
     ) -> None:
         known = weights or {}
         self.replicas = [Replica(name, item, most, known.get(name, 1.0)) for name, item in items.items()]
+        self._most = most
         self._max_queue = max_queue
+        self._unwell: set[Replica[T]] = set()
+        """Those whose health has to be looked at."""
         self._limits = limits or Limits()
         self._patient = patient
         self._waiting: deque[asyncio.Event] = deque()
@@ -155,6 +158,8 @@ class Pool(Generic[T]):
             replica.health.failed(now)
         else:
             replica.health.abandoned(now)
+        if error is not None:
+            self._unwell.add(replica)
         self._wake()
 
     def abandon(self, place: Place[T]) -> None:
@@ -166,13 +171,19 @@ class Pool(Generic[T]):
     def _choose(self, affinity: str | None, avoid: Collection[str], now: float) -> Replica[T] | None:
         if self._limits.wait(now) > 0:
             return None
-        good = [one for one in self.replicas if one.health.passes(now)]
+        good = self._well(now)
         if avoid and (others := [one for one in good if one.name not in avoid]):
             good = others
         if not good:  # none is well: rather one that may be down than nothing at all
             good = [one for one in self.replicas if now >= one.health.rests_until]
-        free = [one for one in good if not one.full]
+        free = good if self._most is None else [one for one in good if not one.full]
         return choose(free, affinity) if free else None
+
+    def _well(self, now: float) -> list[Replica[T]]:
+        if not self._unwell:
+            return self.replicas  # as nearly always, and then nothing of the health is looked at
+        self._unwell = {one for one in self._unwell if not one.health.is_plain(now)}
+        return [one for one in self.replicas if one not in self._unwell or one.health.passes(now)]
 
     def _begun(self, replica: Replica[T], now: float) -> Place[T]:
         replica.count(1)
