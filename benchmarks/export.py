@@ -34,13 +34,16 @@ DISTINCT = 8
 """Conversations that are made up; all others are these under other ids."""
 
 _MEASURED = """
-import json, resource, sys, time
+import json, sys, time
 from nemo_gym.export.exporter import export
-began = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def peak():  # getrusage would have the parent's, from before this program was loaded
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+
+began = time.process_time(), peak()
 summary = export(sys.argv[1], sys.argv[2].split(","))
 cpu = time.process_time() - began[0]
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([cpu, began[1] / 1024, peak / 1024, summary.captured, summary.trained, summary.rollouts]))
+print(json.dumps([cpu, began[1], peak(), summary.captured, summary.trained, summary.rollouts]))
 """
 
 

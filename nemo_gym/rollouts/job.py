@@ -32,6 +32,9 @@ from .outcome import Outcome
 from .progress import Progress
 from .summary import Summary, metrics, summarise
 
+OF_TOKENS = ("token_rows", "nemo_rl", "verl")
+"""Exports that would have nothing in them without token ids."""
+
 
 class Fault(Struct, frozen=True):
     """A mistake in the job's config: the key, and what is wrong with its value."""
@@ -152,14 +155,15 @@ class _Run:
 
     async def _no_token_ids(self) -> str | None:
         """Why an export of token rows would have nothing in it: no model server gives token ids."""
-        if "token_rows" not in self._job.export or not self._model_servers:
+        wanted = [name for name in self._job.export if name in OF_TOKENS]
+        if not wanted or not self._model_servers:
             return None
         given = await asyncio.gather(*(gives_token_ids(self._client, name) for name in self._model_servers))
         if any(known is not False for known in given):
             return None
         return (
-            f"job.export: token_rows needs token ids and their log-probs, and {', '.join(self._model_servers)} "
-            "gives none: use an engine that returns them, or leave token_rows out"
+            f"job.export: {wanted[0]} needs token ids and their log-probs, and {', '.join(self._model_servers)} "
+            f"gives none: use an engine that returns them, or leave {wanted[0]} out"
         )
 
     def _ended(self, outcome: Outcome) -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...capture.columns import array_of
 from ..options import Options
 from ..sequences import Sequence as Tokens
 from .format import Parts, Rollout, Written
@@ -165,7 +166,7 @@ def _batch(rows: list[_Row]) -> pa.RecordBatch:
         "loss_mask": _lists([sequence.loss_mask for sequence in sequences], lengths, pa.int8()),
         "logprobs": _lists([sequence.logprobs for sequence in sequences], lengths, pa.float32()),
         "policy_version": _lists([sequence.policy_version for sequence in sequences], lengths, pa.int32()),
-    } | {name: pa.array(values, SCHEMA.field(name).type) for name, values in plain.items()}
+    } | {name: array_of(SCHEMA.field(name).type, values) for name, values in plain.items()}
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
