@@ -21,7 +21,7 @@ from ..capture.columns import scalar, to_rows
 from ..capture.reader import ShardReader
 from ..capture.record import CallRecord
 from ..capture.store import CaptureStore
-from ..dialects import responses
+from ..dialects import codec, responses
 from ..dialects.responses.reply import Shape, groups, shown
 from ..exchange.errors import InvalidRequest
 from ..exchange.parts import Message, Other, Part
@@ -35,6 +35,8 @@ _MADE = re.compile(r"[a-z]+_(.+)_\d+\Z")
 """An item's id has that of its response in it (R26)."""
 _SKEW_S = 3600.0
 """So far may the clocks of two machines that share a folder be apart."""
+_READERS = 2
+"""Look-ups on the disk at a time: one may read the whole shard that another process writes."""
 _OVERHEAD = 4096
 """Bytes that a response takes in memory, however short it is."""
 _KINDS = ("kind", "reply_id", "dialect", "status")
@@ -69,20 +71,19 @@ class StoredResponses:
         self._max_bytes = max_bytes
         self._held: OrderedDict[str, tuple[Stored, int]] = OrderedDict()
         self._bytes = 0
+        self._readers = asyncio.Semaphore(_READERS)
 
     def add(self, request: ModelRequest, reply: ModelReply, size: int) -> None:
         """A response whose record is durable; `size` is of the body that it was asked with."""
         if self._directory is None or not _kept(request):
             return
-        # The backend's body is no part of what is found by an id, and of tokens only the log-probs that were asked for.
-        told = request.sampling.logprobs is not None
-        choices = tuple(
-            replace(choice, tokens=choice.tokens if told else None, origin=None) for choice in reply.choices[:1]
-        )
-        reply = replace(reply, choices=choices, prompt_ids=None, origin=None)
-        size += _OVERHEAD + sum(len(getattr(part, "text", "")) for choice in choices for part in choice.parts)
-        self._drop(reply.id)
-        self._held[reply.id] = Stored(request, reply), size
+        self._hold(Stored(request, _told(reply, request)), size)
+
+    def _hold(self, stored: Stored, size: int) -> None:
+        parts = (part for choice in stored.reply.choices for part in choice.parts)
+        size += _OVERHEAD + sum(len(getattr(part, "text", "")) for part in parts)
+        self._drop(stored.reply.id)
+        self._held[stored.reply.id] = stored, size
         self._bytes += size
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._held)))
@@ -98,7 +99,11 @@ class StoredResponses:
             return found[0]
         if self._directory is None or not response_id:
             return None
-        return await asyncio.to_thread(_look_up, self._directory, response_id)
+        async with self._readers:
+            looked_up = await asyncio.to_thread(_look_up, self._directory, response_id)
+        if looked_up is not None and looked_up.request.origin is not None:
+            self._hold(looked_up, len(codec.encode(looked_up.request.origin.body)))
+        return looked_up
 
     async def completed(self, request: ModelRequest) -> ModelRequest:
         """The request with all that it only names: the conversation that it continues, before its own input, and
@@ -138,6 +143,13 @@ class StoredResponses:
         raise _missing("input", item_id)
 
 
+def _told(reply: ModelReply, request: ModelRequest) -> ModelReply:
+    """What is found by an id: without the backend's body, and of tokens only the log-probs that were asked for."""
+    told = request.sampling.logprobs is not None
+    choices = [replace(one, tokens=one.tokens if told else None, origin=None) for one in reply.choices[:1]]
+    return replace(reply, choices=tuple(choices), prompt_ids=None, origin=None)
+
+
 def _missing(field: str, named: str) -> InvalidRequest:
     return InvalidRequest(f"{field}: there is no {named!r}", param=field, code=NOT_FOUND, status=404)
 
@@ -175,7 +187,7 @@ def _look_up(directory: str, response_id: str) -> Stored | None:
         shard = store.shard(path)
         for record in () if shard is None else _records(shard, response_id):
             if record.received is not None and record.reply is not None and _kept(record.received):
-                return Stored(record.received, record.reply)
+                return Stored(record.received, _told(record.reply, record.received))
     return None
 
 
