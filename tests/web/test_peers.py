@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from aiohttp import ClientConnectorError, ClientResponseError, web
+from omegaconf import OmegaConf
 from pydantic import BaseModel, Field
 
 from nemo_gym.web import client, peers
@@ -119,3 +120,19 @@ def test_addresses_as_a_configuration():
     settings = get_first_server_config_dict(call.global_config_dict, "env")
     assert (settings.host, settings["port"]) == ("127.0.0.1", 81)
     assert call._build_server_base_url(settings) == "http://127.0.0.1:81"
+
+
+def test_a_client_from_a_configuration():
+    address = {"host": "127.0.0.1", "port": 5}
+    config = {"a": {"resources_servers": {"x": address}}, "b": {"resources_servers": {"x": {}}}, "n": 1}
+    made = ServerClient(head_server_config=None, global_config_dict=OmegaConf.create(config))
+    assert (made.base_urls, made.kinds) == ({"a": "http://127.0.0.1:5"}, {"a": "resources_servers"})
+    assert ServerClient.load_from_global_config().base_urls == {}  # outside of a run
+
+
+async def test_an_error_keeps_the_peers_own_words(peer):
+    client, _ = peer
+    response = await client.get("it", "/fail")
+    with pytest.raises(ClientResponseError) as raised:
+        await raise_for_status(response)
+    assert (raised.value.status, raised.value.response_content) == (503, b"busy")
