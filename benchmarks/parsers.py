@@ -75,12 +75,16 @@ def speeds(size: int, vllm: Any) -> None:
         whole, incremental = measure(parser.parse, text), measure(feed, parser, by(text, STEP))
         line = f"{writer:22} {len(text) / whole / 1e6:7.1f} MB/s {len(text) / incremental / 1e6:8.2f} MB/s"
         if vllm is not None:
-            line += "   " + beside(vllm, writer, parser, one)
+            items = [item for item in ITEMS if not isinstance(item, str)] if writer == "pythonic" else ITEMS
+            line += "   " + beside(vllm, writer, parser, write(items))
         print(line, flush=True)
 
 
 def beside(vllm: Any, writer: str, parser: Parser, reply: str) -> str:
-    """One reply of usual length: some of vLLM's parsers are not linear, so a long text would flatter ours."""
+    """One reply of usual length: some of vLLM's parsers are not linear, so a long text would flatter ours.
+
+    vLLM's pythonic one reads nothing but a list of calls by itself, so it is given that.
+    """
     name = "mistral_before_v11" if writer == "mistral (before v11)" else parser_name(writer)
     pieces = vllm.harmony_pieces(reply) if name == "harmony" else by(reply, STEP)
     theirs = vllm.measured(name, reply, pieces, measure)

@@ -61,6 +61,9 @@ class Fake:
             return JSONResponse([1])
         if wish == "no reward":
             return JSONResponse({"response": {}})
+        if wish == "judge":
+            failed = {"_ng_failure_class": "judge_failed", "failure_reason": "TimeoutError: too slow"}
+            return JSONResponse({"reward": 0.0, "mask_sample": True, **failed})
         if wish == "nan":
             return PlainTextResponse('{"reward": NaN}', media_type="application/json")
         if wish == "cut":

@@ -110,6 +110,14 @@ async def test_each_failure_has_its_kind_and_touches_no_other(bench):
     assert result.summary.failures == expected
 
 
+async def test_a_judge_that_failed_is_a_failure_and_not_a_reward_of_nothing(bench):
+    result = await bench.run([{"wish": "judge"}, {}])
+    assert result.summary.failures == {"verifier": 1}
+    (failure,) = bench.read("failures.jsonl")
+    assert failure["message"] == "judge_failed: TimeoutError: too slow"
+    assert result.summary.reward.mean == 1.0
+
+
 async def test_no_more_rollouts_at_a_time_than_asked(bench):
     bench.fake.delay = 0.01
     await bench.run([{}] * 30, concurrency=3)
