@@ -29,9 +29,9 @@ from ..web.client import dumps
 from . import install, sandbox
 from .environment import Environment, aggregated
 from .failures import RolloutFailed
+from .memory import tree_bytes
 from .server import BaseResponsesAPIAgentConfig, SimpleResponsesAPIAgent
 from .trajectory import Trajectory
-from .usage import tree_bytes
 from .workspace import Workspace
 
 _LOOK_S = 0.5

@@ -29,7 +29,7 @@ class Agent(SimpleResponsesAPIAgent):
             except asyncio.CancelledError:
                 Agent.events.append("cancelled")
                 raise
-        if what in ("agent", "model", "verifier", "infrastructure"):
+        if what in ("agent", "model", "verifier", "timeout", "infrastructure"):
             raise RolloutFailed(what, "words")
         if what == "raise":
             raise ValueError("broken")
@@ -59,7 +59,8 @@ async def test_model_calls_carry_the_rollout(agent):
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [("agent", 500), ("model", 502), ("verifier", 502), ("infrastructure", 503)]
+    ("kind", "status"),
+    [("agent", 500), ("model", 502), ("verifier", 502), ("timeout", 504), ("infrastructure", 503)],
 )
 async def test_a_failure_says_whose_it_is(agent, kind, status):
     async with serving(agent.asgi()) as url, aiohttp.ClientSession() as session:

@@ -33,6 +33,16 @@ def player(delay: float = 0.0) -> Player:
     return Player(plans, delay=delay)
 
 
+def job(agent: str, url: str, out: Path) -> list[str]:
+    return [
+        f"+config_paths=[configs/{agent}_workspace.yaml]",
+        f"++policy_base_url={url}",
+        "++policy_model_name=scripted-model",
+        "++policy_api_key=none",
+        f"++job.output={out}",
+    ]
+
+
 def asked_with_tools(request: Request) -> bool:
     return request.asks and bool(request.json().get("tools"))
 
@@ -54,11 +64,7 @@ def test_a_job(tmp_path: Path, agent: str, rollouts: int) -> None:
     try:
         with Listening(backend) as url:
             code, said, err = world.run(
-                f"+config_paths=[configs/{agent}_workspace.yaml]",
-                f"++policy_base_url={url}",
-                "++policy_model_name=scripted-model",
-                "++policy_api_key=none",
-                f"++job.output={out}",
+                *job(agent, url, out),
                 f"++job.limit={rollouts}",
                 "++job.export=[token_rows]",
                 config=False,
@@ -91,15 +97,7 @@ def test_an_agent_server_that_is_killed_leaves_no_client_and_a_resume_finishes(t
     backend = ScriptedBackend(player(delay=1.0))
     out = tmp_path / "out"
     with Listening(backend) as url:
-        settings = [
-            "+config_paths=[configs/codex_workspace.yaml]",
-            f"++policy_base_url={url}",
-            "++policy_model_name=scripted-model",
-            "++policy_api_key=none",
-            f"++job.output={out}",
-            "++job.limit=8",
-            "++job.concurrency=4",
-        ]
+        settings = [*job("codex", url, out), "++job.limit=8", "++job.concurrency=4"]
         process = world.start("run", *settings)
         try:
             end = time.monotonic() + 120
@@ -127,3 +125,23 @@ def server(world: World, name: str) -> int:
     keeper = next(one["pid"] for one in run["servers"] if one["name"] == name)
     (child,) = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
     return int(child)
+
+
+@pytest.mark.ci
+def test_a_client_at_its_deadline_keeps_its_calls(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    out = tmp_path / "out"
+    backend = ScriptedBackend(Player([Turn((shell("sleep 300", yield_time_ms=30_000),)), Turn(text="Never said.")]))
+    timeout = "++codex_agent.responses_api_agents.codex_agent.timeout_s=20"
+    with Listening(backend) as url:
+        try:
+            world.run(*job("codex", url, out), "++job.limit=2", timeout, config=False, seconds=300)
+        finally:
+            world.end()
+    failures = [json.loads(line) for line in (out / "failures.jsonl").read_text().splitlines()]
+    assert [json.dumps(failure).count("not finished within 20 s (timeout_s)") for failure in failures] == [1, 1]
+    report = CaptureStore(out / "captures").verify()
+    assert report.ok
+    assert sorted(report.incomplete.values()) == ["deadline", "deadline"]
+    assert report.calls >= 2
+    assert {call.status for call in CaptureStore(out / "captures").calls()} == {"answered"}

@@ -1,4 +1,4 @@
-"""What a process tree takes of the machine."""
+"""The memory that a process tree takes."""
 
 from __future__ import annotations
 
