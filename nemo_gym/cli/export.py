@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         formats = arguments.formats or ["token_rows"]
         summary = export(arguments.output, formats, arguments.captures, _options(arguments), arguments.to)
-    except (ExportError, FileNotFoundError) as error:
+    except (ExportError, OSError) as error:
         print(f"ng_export: {error}", file=sys.stderr)
         return 1
     _print(summary, _summary(summary), as_json=arguments.json)

@@ -81,7 +81,10 @@ def cause(call: CapturedCall, before: CapturedCall) -> str:
     """As the capture says; where the tokens were a backend's, by what came back of the earlier answer."""
     if call.prefix_break is not None:
         return call.prefix_break[1]
-    return _cause(call.record(), before.record(), before.messages)
+    try:
+        return _cause(call.record(), before.record(), before.messages)
+    except KeyError:
+        return "foreign_history"  # what it had for a history is no longer in the captures
 
 
 def _cause(record: CallRecord, before: CallRecord, messages: int) -> str:

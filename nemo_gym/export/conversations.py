@@ -61,14 +61,18 @@ def conversations(calls: list[CapturedCall], branches: Branches) -> Iterator[Con
 
 
 def _path(end: CapturedCall, by_id: dict[str, CapturedCall]) -> list[CapturedCall]:
-    path = [end]
-    while path[-1].relation in _CONTINUES and path[-1].parent_call_id in by_id:
-        path.append(by_id[path[-1].parent_call_id])
-    return path[::-1]
+    path = {end.call_id: end}
+    while end.relation in _CONTINUES and end.parent_call_id in by_id and end.parent_call_id not in path:
+        end = path[end.parent_call_id] = by_id[end.parent_call_id]
+    return list(path.values())[::-1]
+
+
+class Untold(Exception):
+    """A conversation that is not told as messages, and why: one word."""
 
 
 class Dialogue(Struct, frozen=True):
-    """A conversation as Chat Completions has it."""
+    """A conversation as Chat Completions has it; of several choices the first."""
 
     messages: list[dict[str, Any]]
     answers: list[bool]
@@ -81,19 +85,22 @@ class Dialogue(Struct, frozen=True):
     record: CallRecord
 
 
-def dialogue(conversation: Conversation) -> Dialogue | None:
-    """None when the last call's request or reply cannot be told as messages."""
-    record = conversation.last.record()
+def dialogue(conversation: Conversation) -> Dialogue:
+    """Raises Untold."""
+    try:
+        record = conversation.last.record()
+    except KeyError:
+        raise Untold("unreadable") from None  # contents that are no longer in the captures
     request, reply = record.received or record.sent, record.reply
     if request is None or reply is None or not reply.choices:
-        return None
+        raise Untold("no_answer")
     messages = [*request.messages, Message("assistant", reply.choices[0].parts)]
     merged, trained = _merged(messages, _answered(conversation, len(request.messages)))
     tools = tuple(replace(tool, origin=None) for tool in request.tools)
     body = chat.write_request(ModelRequest(tuple(merged), tools))
     written = body["messages"]
     if len(written) != len(merged):
-        return None  # an item that only its provider can read is part of it
+        raise Untold("provider_items")  # that only their provider can read
     prompt = next((n for n, own in enumerate(trained) if own is not None), len(written))
     answers = [own is not None for own in trained]
     return Dialogue(written, answers, [bool(own) for own in trained], prompt, body.get("tools", []), record)

@@ -76,7 +76,7 @@ class Forest:
 
     def _add(self, call: CapturedCall) -> None:
         base = self._base(call)
-        if call.shared and base is None:
+        if call.shared and (base is None or base.end < call.shared):
             self.unplaced.append(call)
             return
         assert call.new_prompt is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from .calls import CapturedCall
 
@@ -14,24 +14,17 @@ def main_line(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
 
     A sub-agent's calls and what was asked aside are not on it, nor is an answer that was asked for anew.
     """
-    by_id = {call.call_id: call for call in calls}
-    candidates = (
-        call
-        for call in by_id.values()
-        if call.trainable and call.status == "answered" and not call.late and not _is_aside(call, by_id)
-    )
-    last = max(candidates, key=lambda call: (call.received_at, call.call_id), default=None)
-    line: list[CapturedCall] = []
-    while last is not None and last not in line[-1:]:
-        line.append(last)
+    by_id: dict[str, CapturedCall] = {}
+    aside: set[str] = set()
+    last: CapturedCall | None = None
+    for call in sorted(calls, key=lambda call: (call.received_at, call.call_id)):  # a parent comes before its child
+        if call.relation in _ASIDE or call.parent_call_id in aside:
+            aside.add(call.call_id)
+        elif call.trainable and call.status == "answered" and not call.late:
+            last = call
+        by_id[call.call_id] = call
+    line: dict[str, CapturedCall] = {}
+    while last is not None and last.call_id not in line:
+        line[last.call_id] = last
         last = by_id.get(last.parent_call_id or "")
-    return line[::-1]
-
-
-def _is_aside(call: CapturedCall, by_id: Mapping[str, CapturedCall]) -> bool:
-    seen: CapturedCall | None = call
-    while seen is not None:
-        if seen.relation in _ASIDE:
-            return True
-        seen = by_id.get(seen.parent_call_id or "")
-    return False
+    return list(line.values())[::-1]

@@ -197,6 +197,26 @@ def test_an_export_is_replaced_whole(job):
     assert sorted(path.name for path in stale.parent.iterdir()) == ["part-00000.parquet"]
 
 
+def test_an_export_that_fails_leaves_the_earlier_one(job, monkeypatch, capsys):
+    job.rollout("r-0", record("r-0", [1], [2]))
+    job.write()
+    export(job.folder, ["token_rows"])
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nemo_gym.export.formats.token_rows.TokenRows.add", full)
+    assert main([str(job.folder)]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert pq.read_table(job.folder / "exports" / "token_rows").num_rows == 1
+    assert sorted(path.name for path in (job.folder / "exports").iterdir()) == [
+        ".lock",
+        "README.md",
+        "manifest.json",
+        "token_rows",
+    ]
+
+
 def test_nothing_to_export_is_an_empty_table(job):
     job.rollout("r", record("r", [1], [2]), incomplete="deadline")
     summary, rows = job.export()

@@ -4,6 +4,7 @@ import json
 from array import array
 
 import pytest
+from msgspec.structs import replace
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
 from pydantic import TypeAdapter
 
@@ -59,7 +60,7 @@ def test_what_only_its_provider_can_read_is_counted_not_made(tmp_path):
     sealed = Message("assistant", (Other("responses", {"type": "compaction", "encrypted_content": "x"}),))
     job.rollout("r", record("r", [1], [2], messages=[ASK, sealed]))
     job.write()
-    assert export(job.folder, ["sft"]).formats["sft"].skipped == {"not_messages": 1}
+    assert export(job.folder, ["sft"]).formats["sft"].skipped == {"provider_items": 1}
 
 
 def test_rollouts_without_token_ids_are_conversations_too(tmp_path):
@@ -99,6 +100,16 @@ def test_an_answer_that_two_conversations_have_is_trained_in_one(tmp_path):
 def read_lines_of(job, name, **options):
     export(job.folder, [name], options=Options(**options))
     return read_lines(job.folder / "exports" / name)
+
+
+def test_further_choices_are_counted(tmp_path):
+    job = Job(tmp_path)
+    one = record("r", [1], [2], messages=[ASK])
+    (choice,) = one.reply.choices
+    job.rollout("r", replace(one, reply=replace(one.reply, choices=(choice, replace(choice, index=1)))))
+    job.write()
+    formats = export(job.folder, ["sft", "token_rows"]).formats
+    assert (formats["sft"].rows, formats["sft"].skipped, formats["token_rows"].rows) == (1, {"further_choices": 1}, 2)
 
 
 # ---- OpenAI

@@ -18,7 +18,7 @@ import orjson
 from msgspec import Struct
 
 from ..calls import CapturedCall
-from ..conversations import Conversation, Dialogue, conversations, dialogue
+from ..conversations import Conversation, Dialogue, Untold, conversations, dialogue
 from ..ledger import Entry
 from ..options import Branches, Options
 from ..sequences import Sequence as Tokens
@@ -53,17 +53,19 @@ class Rollout:
         return f"{self.run_id}-{self.entry.task}"
 
     @cached_property
-    def conversations(self) -> list[tuple[Conversation, Dialogue | None]]:
-        """What cannot be told as messages has no dialogue."""
-        return [(one, dialogue(one)) for one in conversations(self.calls, self._branches)]
+    def _conversations(self) -> list[tuple[Conversation, Dialogue | Untold]]:
+        return [(one, _told(one)) for one in conversations(self.calls, self._branches)]
 
     def dialogues(self, skipped: Counter[str]) -> Iterator[tuple[Conversation, Dialogue]]:
-        """Those that can be told as messages; the others are counted."""
-        for conversation, said in self.conversations:
-            if said is None:
-                skipped["not_messages"] += 1
-            else:
-                yield conversation, said
+        """Its conversations; those that cannot be told as messages are counted."""
+        for conversation, said in self._conversations:
+            if isinstance(said, Untold):
+                skipped[str(said)] += 1
+                continue
+            further = len(conversation.last.choices) - 1
+            if further > 0:
+                skipped["further_choices"] += further
+            yield conversation, said
 
     def named(self) -> dict[str, Any]:
         """What every row of it says of it."""
@@ -76,6 +78,13 @@ class Rollout:
             "run_id": self.run_id,
             "agent": entry.agent,
         }
+
+
+def _told(conversation: Conversation) -> Dialogue | Untold:
+    try:
+        return dialogue(conversation)
+    except Untold as untold:
+        return untold
 
 
 class Written(Struct):

@@ -32,7 +32,10 @@ it was asked for.
 
     def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
         for sequence in rollout.sequences:
-            yield _nemo_gym(rollout, sequence)
+            try:
+                yield _nemo_gym(rollout, sequence)
+            except KeyError:
+                self.skipped["unreadable"] += 1  # contents that are no longer in the captures
 
 
 def _nemo_gym(rollout: Rollout, sequence: Tokens) -> dict[str, Any]:
