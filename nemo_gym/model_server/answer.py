@@ -36,6 +36,7 @@ from .callids import restored
 from .delivery import ClientGone, Delivery
 from .reuse import Sample
 from .uncalled import without_calls
+from .versions import stamped
 
 if TYPE_CHECKING:
     from .app import ModelApp
@@ -166,6 +167,7 @@ class Answer:
         try:
             async with asyncio.timeout(self.app.server.config.timeout_s), self.app.admission:
                 call.sent = time.time()
+                version = self.app.server.policy_version.value
                 try:
                     reply = await self.app.server.generate(sent, call)
                 finally:
@@ -174,7 +176,7 @@ class Answer:
             raise ModelError(504, "timeout", "the call took longer than timeout_s", code="timeout") from None
         if wrong := unsound(reply):
             raise ModelError(502, "backend", f"the backend's reply is malformed: {wrong}")
-        return reply
+        return stamped(reply, version)
 
     def _opening(self) -> tuple[Head, Any]:
         """A stream that must be opened before the reply is known (A7)."""

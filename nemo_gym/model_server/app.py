@@ -24,7 +24,7 @@ from ..lineage.tree import Lineage
 from ..web import client, workers
 from ..web.correlation import api_key, session_id, split_rollout
 from ..web.service import ServerContext
-from . import counting
+from . import counting, policy
 from .adapt import Adapter
 from .admission import Admission
 from .answer import Answer
@@ -176,6 +176,8 @@ class ModelApp:
             await self._stored(path.removeprefix(_RESPONSES), headers, delivery)
         elif method in ("GET", "HEAD") and path in ("/health", "/ready", "/v1/models", "/metrics"):
             await self._status.answer(path, headers, delivery)
+        elif path == policy.PATH and method in ("GET", "PUT"):
+            await policy.answer(self, scope, receive, delivery)
         elif rollout_id is not None and (method, path) in (("POST", "/seal"), ("GET", "/calls")):
             await self._records.answer(path, rollout_id, scope, receive, delivery)
         else:

@@ -33,7 +33,7 @@ class Records:
         self._app = app
 
     async def answer(self, path: str, rollout_id: str, scope: Any, receive: Any, delivery: Delivery) -> None:
-        if not self._is_admin(scope):
+        if not is_admin(scope, self._app.admin_key):
             await delivery.whole(error_body("the admin key is needed here", "auth"), 401)
         elif self._app.capture is None or self._app.served is None:
             await delivery.whole(error_body("capture is off on this server"), 400)
@@ -85,15 +85,16 @@ class Records:
                 answer.abandon()
             await asyncio.sleep(0.01)
 
-    def _is_admin(self, scope: Any) -> bool:
-        key = self._app.admin_key
-        if key and compare_digest((api_key(scope["headers"]) or "").encode(), key.encode()):
-            return True
-        client = scope.get("client")
-        try:
-            return client is not None and ipaddress.ip_address(client[0]).is_loopback
-        except ValueError:
-            return False
+
+def is_admin(scope: Any, key: str) -> bool:
+    """Whether a request comes with the admin key or from this machine."""
+    if key and compare_digest((api_key(scope["headers"]) or "").encode(), key.encode()):
+        return True
+    client = scope.get("client")
+    try:
+        return client is not None and ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _asked_for(scope: Any) -> str:

@@ -18,6 +18,7 @@ from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest
 from ..web.service import SimpleServer
 from . import methods
+from .versions import PolicyVersion
 
 if TYPE_CHECKING:
     from .app import ModelApp
@@ -81,6 +82,12 @@ class SimpleResponsesAPIModel(SimpleServer):
 
     config: BaseResponsesAPIModelConfig
     _backend: Backend | None = PrivateAttr(default=None)
+    _policy_version: PolicyVersion = PrivateAttr(default_factory=PolicyVersion)
+
+    @property
+    def policy_version(self) -> PolicyVersion:
+        """What a trainer says of the engines' weights."""
+        return self._policy_version
 
     @property
     def developer_role_unknown(self) -> bool:
