@@ -27,11 +27,9 @@ os.register_at_fork(after_in_child=_forget)
 
 def uuid7() -> str:
     """A UUIDv7 (RFC 9562) in its text form."""
-    raw = bytearray(int(time.time() * 1000).to_bytes(6, "big") + _random(10))
-    raw[6] = (raw[6] & 0x0F) | 0x70
-    raw[8] = (raw[8] & 0x3F) | 0x80
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    clock, drawn = f"{int(time.time() * 1000):012x}", _random(10).hex()
+    variant = "89ab"[int(drawn[3], 16) & 3]
+    return f"{clock[:8]}-{clock[8:]}-7{drawn[:3]}-{variant}{drawn[4:7]}-{drawn[7:19]}"
 
 
 LONGEST = 64

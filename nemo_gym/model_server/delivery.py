@@ -74,7 +74,7 @@ class Delivery:
         """
         self._increments = increments
         if self._hang_up is None:
-            self._hang_up = asyncio.ensure_future(self._watch())
+            self._hang_up = asyncio.get_running_loop().create_task(self._watch())
             self._hang_up.add_done_callback(self.wake)
         generating.add_done_callback(self.wake)
         begun = time.monotonic()

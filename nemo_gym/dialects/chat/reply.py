@@ -206,8 +206,8 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
 
 def _tokens(value: Any) -> int | None:
     """A count, however it was spelled; what is none is unknown."""
-    if value is None:
-        return None
+    if value is None or (type(value) is int and 0 <= value < 2**31):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 0 <= value < 2**31 and value == int(value) else None
