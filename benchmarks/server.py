@@ -186,12 +186,14 @@ async def backend(sock: socket.socket) -> None:
 
 def bare(url: str) -> Any:
     """The yardstick."""
-    from nemo_gym.web.client import session
+    from nemo_gym.web.client import close, session
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             while True:
                 kind = (await receive())["type"]
+                if kind == "lifespan.shutdown":
+                    await close()
                 await send({"type": f"{kind}.complete"})
                 if kind == "lifespan.shutdown":
                     return
