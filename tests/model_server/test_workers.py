@@ -133,6 +133,23 @@ async def test_a_repeat_finds_its_first_attempt_on_any_connection(tmp_path: Path
     assert sorted(relations) == ["first"] * 4 + ["repeat"] * 4
 
 
+@pytest.mark.ci
+async def test_a_stored_response_is_found_on_any_worker(tmp_path: Path) -> None:  # R11
+    async with (
+        scripted([Answer(chat_reply("I am blue."))]) as backend,
+        process(tmp_path, backend.url, num_workers=COUNT) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
+        made = (await client.post("/ng-rollout/r0/v1/responses", json={"input": "What colour are you?"})).json()["id"]
+        for number in range(6):
+            body = {"input": "Are you sure?", "previous_response_id": made, "stream": number % 2 == 1}
+            answer = await client.post(f"/ng-rollout/r{number}/v1/responses", json=body)
+            assert answer.status_code == 200, answer.text
+            assert (await client.get(f"/ng-rollout/r{number}/v1/responses/{made}")).json()["id"] == made
+            sent = backend.calls[-1].json()["messages"]
+            assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+
+
 def other_workers_rollout(index: int) -> str:
     return next(f"r{n}" for n in range(99) if zlib.crc32(f"r{n}".encode()) % 2 == index)
 
