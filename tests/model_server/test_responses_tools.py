@@ -218,6 +218,19 @@ async def test_a_responses_backend_gets_its_own_items_and_tools(tmp_path: Path) 
     assert body["input"] == asked
 
 
+async def test_what_a_provider_ran_itself_is_passed_through(tmp_path: Path) -> None:  # A18 R12
+    search = {"type": "tool_search_call", "id": "tsc_1", "execution": "server", "status": "completed", "arguments": {}}
+    found = {"type": "tool_search_output", "id": "tso_1", "execution": "server", "status": "completed", "tools": [F]}
+    container = {"type": "container_reference", "container_id": "c"}
+    shell = {"type": "shell_call", "id": "sh_1", "call_id": "c1", "environment": container, "status": "completed"}
+    ran = [search, found, shell | {"action": {"commands": ["ls"]}}]
+    async with bench(tmp_path, [Answer(responses_reply(*ran, output_text("Done.")))], api="responses") as at:
+        items = await both(at.client(), input="Hi", tools=[{"type": "tool_search"}, {"type": "shell"}, F])
+        assert items[:3] == ran
+        record, *_ = at.records()
+        assert record.reply.choices[0].finish == "stop"
+
+
 @pytest.mark.parametrize(
     "tool",
     [

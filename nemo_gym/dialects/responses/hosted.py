@@ -114,8 +114,20 @@ def read_tool(tool: Mapping[str, Any]) -> Tool | None:
 def _by_client(tool: Mapping[str, Any]) -> bool:
     if tool["type"] == "tool_search":
         return tool.get("execution") == "client"
-    environment = tool.get("environment")
+    return _is_local(tool.get("environment"))
+
+
+def _is_local(environment: Any) -> bool:
     return not isinstance(environment, Mapping) or environment.get("type") == "local"
+
+
+def is_call(item: Mapping[str, Any]) -> bool:
+    """Whether an item is a call that the client runs; what a provider ran is none of the model's any more."""
+    return item.get("type") in CALLS and item.get("execution") != "server" and _is_local(item.get("environment"))
+
+
+def is_output(item: Mapping[str, Any]) -> bool:
+    return item.get("type") in OUTPUTS and item.get("execution") != "server"
 
 
 def declared(tools: Iterable[Tool]) -> dict[str, Hosted]:

@@ -32,7 +32,7 @@ def read_items(items: Iterable[Mapping[str, Any]]) -> Iterator[Message]:
         parts = _assistant_parts(item)
         if parts is not None:
             turn += parts
-            if item.get("type") in hosted.CALLS:
+            if hosted.is_call(item):
                 calls.update((part.id, part.call_id) for part in parts if isinstance(part, ToolCall))
             continue
         message = _message(item, calls)
@@ -61,7 +61,7 @@ def _assistant_parts(item: Mapping[str, Any]) -> list[Part] | None:
         return list(read_content(item.get("content"), _string(item, "id") or "", Origin(NAME, item)))
     if kind in ("function_call", "custom_tool_call"):
         return [read_call(item)]
-    if kind in hosted.CALLS:
+    if hosted.is_call(item):
         return [hosted.read_call(item)]
     if kind == "reasoning":
         reasoning = read_reasoning(item)
@@ -85,7 +85,7 @@ def _message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Message | Oth
     if kind in ("function_call_output", "custom_tool_call_output"):
         result = ToolResult(item["call_id"], tuple(read_content(item["output"])), origin=origin)
         return Message("tool", (result,), origin)
-    if kind in hosted.OUTPUTS:
+    if hosted.is_output(item):
         return Message("tool", (hosted.read_output(item, calls),), origin)
     if kind == "additional_tools":
         return None  # hoisted into the tools (R5)
