@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..dialects import codec
+from ..dialects.chat import columns
 from ..exchange.errors import ModelError
 from ..exchange.reply import ModelReply
 from .link import Link
@@ -40,12 +41,16 @@ async def served(link: Link, url: str, model: str) -> Mapping[str, Any]:
         return {}
 
 
-async def gives_ids(link: Link, url: str, model: str) -> bool:
-    """Whether Chat Completions gives the token ids of prompt and reply."""
-    reply = await _generated(link, url, {"model": model, "return_token_ids": True, "logprobs": True})
-    if reply is None or reply.prompt_ids is None:
-        return False
-    return all(choice.tokens is not None and choice.tokens.ids for choice in reply.choices)
+async def gives_ids(link: Link, url: str, model: str) -> Mapping[str, Any] | None:
+    """The fields by which Chat Completions gives the token ids of prompt and reply; None where none does."""
+    for asked in columns.ASKED:
+        reply = await _generated(link, url, {"model": model, **asked})
+        if reply is None or not reply.choices:
+            continue
+        reply = columns.completed(reply)
+        if reply.prompt_ids is not None and all(one.tokens is not None and one.tokens.ids for one in reply.choices):
+            return asked
+    return None
 
 
 async def logprobs_mode(link: Link, url: str, model: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..dialects import codec
+from ..dialects.chat import columns
 from ..dialects.chat.reply import decode_reply
 from ..exchange.call import Call
 from ..exchange.errors import ModelError
@@ -71,6 +72,8 @@ class HttpBackend:
         self._extra_body = dict(extra_body or {})
         self._asks = self._provider.own_routes and dialect.name == "chat"
         self._ask_token_ids = ask_token_ids
+        self._asked = columns.ASKED[0]
+        """How they are asked for."""
         self._logprobs_mode = logprobs_mode
         self._roles: dict[str, bool] | None = None
         self._sending = asyncio.Semaphore(AT_ONCE)
@@ -80,6 +83,8 @@ class HttpBackend:
     async def generate(self, request: ModelRequest, call: Call) -> ModelReply:
         ask = self._relay if call.relayed else self._try
         reply = await self._attempts.answer(self._pool, call, lambda url: ask(url, request, call))
+        if self._dialect.name == "chat":
+            reply = columns.completed(reply)
         if any(c.tokens is not None and c.tokens.logprobs is not None for c in reply.choices):
             call.logprobs_mode = self._logprobs_mode or "raw"  # what servers report unless they are told otherwise
         return reply if request.sampling.logprobs is not None else _without_texts(reply)
@@ -91,7 +96,7 @@ class HttpBackend:
         body.pop("stream", None)
         body.pop("stream_options", None)
         if self._ask_token_ids and self._dialect.name == "chat":
-            body |= {"return_token_ids": True, "logprobs": True}
+            body |= self._asked
         if relayed:
             body["stream"] = True
             if self._dialect.name == "chat":
@@ -158,10 +163,10 @@ class HttpBackend:
     async def _probe(self, url: str) -> Capabilities:
         served = await abilities.served(self._link, url, self._model)
         if self._ask_token_ids is None and self._asks:
-            gives = await abilities.gives_ids(self._link, url, self._model)
-            if gives and self._logprobs_mode is None:
+            asked = await abilities.gives_ids(self._link, url, self._model)
+            if asked is not None and self._logprobs_mode is None:
                 self._logprobs_mode = await abilities.logprobs_mode(self._link, url, self._model)
-            self._ask_token_ids = gives
+            self._ask_token_ids, self._asked = asked is not None, asked or self._asked
         if self._roles is None and self._asks:
             self._roles = await abilities.renders(self._link, url, self._model)
         context = served.get("max_model_len")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..capture.redact import Redactor
 from ..capture.served import ServedCalls
 from ..capture.writer import ShardWriter
+from ..config.secrets import secret_values
 from ..dialects.elements import Elements
 from ..dialects.messages import signature
 from ..dialects.registry import with_reasoning
@@ -118,7 +119,7 @@ class ModelApp:
         if not settings.get("enabled", True):
             return
         config = self.server.config
-        secrets = [*config.api_keys, self.admin_key, getattr(config, "api_key", "")]
+        secrets = {*config.api_keys, self.admin_key, *secret_values(config.model_dump())}
         self.capture = ShardWriter(
             settings["dir"],
             config.name,

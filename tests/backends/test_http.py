@@ -14,7 +14,7 @@ from nemo_gym.web.peers import ServerClient
 from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
 from tests.backends.test_probe import Endpoint
 from tests.bench import HELLO, Bench, bench
-from tests.scripted import Answer, chat_reply, scripted
+from tests.scripted import Answer, Request, chat_reply, scripted
 from tests.serving import serving
 
 NOBODY = "http://127.0.0.1:9/v1"
@@ -111,3 +111,24 @@ async def test_the_endpoints_can_be_watched(tmp_path: Path) -> None:
     assert said[f'ng_replica_in_flight{{replica="{good.url}"}}'] == "0.0"
     assert said[f'ng_replica_shut{{replica="{good.url}"}}'] == "0.0"
     assert float(said[f'ng_replica_tries_total{{replica="{broken.url}"}}']) == len(broken.calls)
+
+
+async def test_ids_of_a_server_that_gives_them_in_meta_info(tmp_path: Path) -> None:
+    def sglang(request: Request) -> Answer:
+        if not request.asks:
+            return Answer({"object": "list", "data": []} if request.method == "GET" else {}, 200)
+        reply = chat_reply("Hi")
+        if request.json().get("return_meta_info"):
+            meta = {"output_token_logprobs": [[-0.5, 11, None], [-0.25, 12, None]], "weight_version": "4"}
+            reply["choices"][0] |= {"meta_info": meta, "prompt_token_ids": [1, 2, 3]}
+        return Answer(reply)
+
+    async with bench(tmp_path, sglang, return_token_ids=None) as at:
+        async with httpx.AsyncClient() as client:
+            told = (await client.get(f"{at.url}/ready", timeout=30)).json()
+        await said(at)
+        (record,) = at.records()
+    assert told["token_ids"] is True
+    assert list(record.reply.prompt_ids) == [1, 2, 3]
+    tokens = record.reply.choices[0].tokens
+    assert (list(tokens.ids), list(tokens.logprobs), tokens.versions) == ([11, 12], [-0.5, -0.25], ((0, 4),))

@@ -112,7 +112,7 @@ class ChatReader:
     def _choice(self, body: dict[str, Any]) -> list[Increment]:
         index = body.get("index", 0)
         choice = self._choices.setdefault(index, _Choice())
-        for field in ("finish_reason", "stop_reason"):
+        for field in ("finish_reason", "stop_reason", "meta_info", "weight_versions"):
             if body.get(field) is not None:
                 choice.fields[field] = body[field]
         if body.get("prompt_token_ids") is not None:
