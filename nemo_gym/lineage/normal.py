@@ -79,7 +79,9 @@ def chain(before: bytes, turn: bytes) -> bytes:
     return blake2b(before + turn, digest_size=16).digest()
 
 
-def tools_digest(tools: Iterable[Tool]) -> bytes:
+def tools_digest(tools: Sequence[Tool]) -> bytes:
+    if not tools:
+        return b""
     return _digest([[tool.namespace, tool.name, tool.description, tool.parameters, tool.body] for tool in tools])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -48,7 +49,7 @@ class _Node(Struct, eq=False):
     @property
     def size(self) -> int:
         arrays = (self.prompt_ids, *self.completions)
-        return sum(len(ids) * ids.itemsize for ids in arrays if ids is not None)
+        return sum([len(ids) * ids.itemsize for ids in arrays if ids is not None])
 
 
 class _Reading(Struct, eq=False):
@@ -62,8 +63,10 @@ class _Reading(Struct, eq=False):
 
     @property
     def head(self) -> bytes:
-        first = next((n for n, turn in enumerate(self.turns) if turn.role != "system"), len(self.turns) - 1)
-        return self.keys[first + 1]
+        for number, turn in enumerate(self.turns):
+            if turn.role != "system":
+                return self.keys[number + 1]
+        return self.keys[-1]
 
 
 class Lineage:
@@ -207,10 +210,10 @@ class _Rollout:
             head=reading.head if reading.turns else b"",
             keys=[],
             prompt_ids=None if reply is None else reply.prompt_ids,
-            completions=tuple(_ids(choice) for choice in choices),
-            reasoned=tuple(bool(choice.parts) and isinstance(choice.parts[0], Reasoning) for choice in choices),
+            completions=tuple([_ids(choice) for choice in choices]),
+            reasoned=tuple([bool(choice.parts) and isinstance(choice.parts[0], Reasoning) for choice in choices]),
             summary=_summary(choices) if relation == "compaction" else "",
-            tasks=tuple(task for choice in choices for part in choice.parts for task in _tasks(part)),
+            tasks=tuple([task for choice in choices for part in choice.parts for task in _tasks(part)]),
         )
         self._nodes[call_id] = node
         self._requests[node.request_key] = node
@@ -311,10 +314,10 @@ def _asks_for_summary(request: ModelRequest) -> bool:
     return not request.tools and last is not None and bool(_SUMMARISE.search(plain_text(last.parts)))
 
 
-def _tasks(part: Part) -> list[str]:
+def _tasks(part: Part) -> Sequence[str]:
     """The longer texts in a tool call's arguments: a sub-agent's brief begins as one."""
     if not isinstance(part, ToolCall):
-        return []
+        return ()
     if part.custom:
         return [part.arguments] if len(part.arguments) >= _TASK else []
     try:
