@@ -20,6 +20,8 @@ Format = Literal["text", "json"]
 HIDDEN = "[redacted]"
 _SHORTEST = 8
 """A shorter value ("none", say) is no secret that could be told from ordinary text."""
+_LONGEST = 4096
+"""Of a message: strangers' words may be in it."""
 _CREDENTIALS = (
     re.compile(r"(\bbearer\s+|\bng-rollout:[A-Za-z0-9._-]{1,128}:)[^\s\"',}]+", re.IGNORECASE),
     re.compile(r"(://)[^/@\s]+(?=@)"),
@@ -64,6 +66,8 @@ class Lines(logging.Formatter):
         }
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         message = record.getMessage()
+        if len(message) > _LONGEST:
+            message = f"{message[:_LONGEST]}… ({len(message) - _LONGEST} more characters)"
         trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] is not None else ""
         if self._json:
             about = {"time": time, "level": record.levelname, "logger": record.name, "message": message}

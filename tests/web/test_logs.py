@@ -49,6 +49,12 @@ def test_nobody_writes_a_second_line() -> None:
     assert len(line.splitlines()) == 1
 
 
+def test_a_message_has_an_end() -> None:
+    line = logs.Lines().format(record("x" * 100_000))
+    assert len(line) < 5000
+    assert line.endswith("… (95904 more characters)")
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_no_secret_is_in_a_line(form: logs.Format) -> None:
     lines = logs.Lines(["sk-long-secret", "sk-long-secret-and-more", "none", ""], form)
