@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import os
 import platform
 import shutil
@@ -159,6 +160,7 @@ def _node(oldest: Version) -> str:
     return str(_program(install(_NODE), _NODE))
 
 
+@functools.cache
 def _version(node: str) -> Version:
     try:
         said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30).stdout
