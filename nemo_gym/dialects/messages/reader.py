@@ -17,7 +17,7 @@ from .. import codec
 from ..sse import Decoder
 from .blocks import NAME, read_block
 from .errors import STATUS, read_error
-from .reply import apart, read_folded
+from .reply import alike, apart, read_folded
 
 _TEXTS: dict[str, tuple[str, type[Text] | type[Reasoning]]] = {
     "text_delta": ("text", Text),
@@ -102,7 +102,7 @@ class MessagesReader:
         assert self._message is not None
         block = self._blocks[place] = _Block(body)
         before = self._blocks.get(place - 1)
-        if before is not None and before.body["type"] == body["type"]:
+        if before is not None and alike(before.body, body):
             block.id = f"{self._message['id']}_{place}"
         said = {"text": Text, "thinking": Reasoning}.get(body["type"])
         text = body.get(body["type"])

@@ -74,15 +74,20 @@ def _read_reply(body: Mapping[str, Any], arguments: Mapping[int, str]) -> ModelR
 
 
 def _read_parts(content: Any, reply_id: str, arguments: Mapping[int, str]) -> Iterator[Part]:
-    before: Any = None
+    before: Mapping[str, Any] | None = None
     for place, block in enumerate(content):
         parts: list[Part] = []
         read_block(block, parts)
         for part in parts:
             if isinstance(part, ToolCall) and place in arguments:
                 part = replace(part, arguments=arguments[place])
-            yield part if block.get("type") != before else apart(part, reply_id, place)
-        before = block.get("type")
+            yield apart(part, reply_id, place) if before is not None and alike(before, block) else part
+        before = block
+
+
+def alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two blocks are parts of one kind; thinking and hidden thinking are."""
+    return first["type"].removeprefix("redacted_") == second["type"].removeprefix("redacted_")
 
 
 def apart(part: Part, reply_id: str, place: int) -> Part:

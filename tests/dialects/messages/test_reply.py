@@ -11,6 +11,7 @@ from nemo_gym.dialects import chat, messages, responses
 from nemo_gym.dialects.messages import ids
 from nemo_gym.dialects.messages.signature import is_ours, sign, use_secret
 from nemo_gym.exchange.errors import InvalidRequest, ModelError
+from nemo_gym.exchange.increments import fold
 from nemo_gym.exchange.parts import Other, Reasoning, Refusal, Text, ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply, Usage
 from tests.scripted import messages_events, messages_reply
@@ -166,6 +167,18 @@ def test_a_provider_s_reply_is_told_as_it_came():
     texts = responses.write_reply(reply, REQUEST)["output"]
     assert [item["content"][0]["text"] for item in texts if item["type"] == "message"] == ["one", "two"]
     assert len({item["id"] for item in texts}) == len(texts)  # R26
+
+
+def test_thinking_beside_hidden_thinking_stays_two_blocks():
+    body = messages_reply(
+        {"type": "thinking", "thinking": "a", "signature": sign("a")},
+        {"type": "redacted_thinking", "data": "sealed"},
+        {"type": "thinking", "thinking": "b", "signature": "theirs"},
+    )
+    assert messages.write_reply(messages.read_reply(body), REQUEST)["content"] == body["content"]
+    reader = messages.stream_reader()
+    increments = [one for _, data in messages_events(body) for one in reader.feed(data)]
+    assert fold(increments)[0] == messages.read_reply(body).choices[0].parts == reader.finish().choices[0].parts
 
 
 @pytest.mark.parametrize("cut", [1, 7, 10_000])
