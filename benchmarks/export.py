@@ -1,6 +1,6 @@
 """What an export costs: tokens a second on one core and memory, for runs of growing size.
 
-    python -m benchmarks.export [--rollouts 500,2000] [--turns 20] [--tokens 500] [--formats token_rows] [--dir DIR]
+    python -m benchmarks.export [--rollouts 512,2048] [--turns 20] [--tokens 500] [--formats token_rows] [--dir DIR]
 
 Rollouts of 20 turns, each with as many tokens as are asked for, half of them generated; sixteen rollouts under way
 together, in sealed shards as a model server leaves them, and a journal whose rows hold the conversation's token ids as
@@ -11,27 +11,28 @@ captured. CPU time, not wall time: a busy machine takes longer, not more.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
-from msgspec.structs import replace
 
 from benchmarks.capture import rollout
-from nemo_gym.capture import CallRecord, ShardWriter
-from nemo_gym.exchange.ids import uuid7
+from benchmarks.capture_reader import under_other_ids
+from nemo_gym.capture import CallRecord
+from nemo_gym.capture.columns import to_batch
+from nemo_gym.capture.encoding import Encoder
+from nemo_gym.capture.redact import Redactor
+from nemo_gym.capture.sealing import seal
+from nemo_gym.capture.shard import Shard
 
 TOGETHER = 16
-DISTINCT = 8
-"""Conversations that are made up; all others are these under other ids."""
+SHARD_BYTES = 64 << 20
 
 _MEASURED = """
 import json, sys, time
@@ -49,14 +50,15 @@ print(json.dumps([cpu, began[1], peak(), summary.captured, summary.trained, summ
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rollouts", default="500,2000", help="sizes of runs, with commas")
+    parser.add_argument("--rollouts", default="512,2048", help="sizes of runs, with commas")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=500, help="of a turn")
     parser.add_argument("--formats", default="token_rows")
     parser.add_argument("--dir", help="where to write; a temporary folder unless it is given")
     arguments = parser.parse_args()
     print(f"{'rollouts':>9} {'tokens':>13} {'CPU s':>7} {'tokens/s':>11} {'peak MB':>8} {'(at start':>9} MB)")
-    for count in map(int, arguments.rollouts.split(",")):
+    for asked in map(int, arguments.rollouts.split(",")):
+        count = max(asked // TOGETHER, 1) * TOGETHER
         with tempfile.TemporaryDirectory(dir=arguments.dir) as folder:
             make(Path(folder), count, arguments.turns, arguments.tokens)
             cpu, start, peak, captured, _, exported = measured(folder, arguments.formats)
@@ -75,31 +77,29 @@ def measured(folder: str, formats: str) -> list[Any]:
 
 
 def make(folder: Path, count: int, turns: int, tokens: int) -> None:
-    seed = random.Random(1)
-    made = [rollout(turns, tokens, seed)[0] for _ in range(DISTINCT)]
+    """Sixteen rollouts as they are recorded, again and again under other ids."""
+    encoder, seed = Encoder(Redactor()), random.Random(1)
+    made = [rollout(turns, tokens, seed)[0] for _ in range(TOGETHER)]
+    rows = []
+    for turn in zip(*made, strict=True):
+        rows += [encoder.row(record) | {"rollout_id": f"rollout-{number}"} for number, record in enumerate(turn)]
+    batch = to_batch(rows)
+    captures = folder / "captures" / "run"
+    captures.mkdir(parents=True)
+    results = [_row(number, records) for number, records in enumerate(made)]
+    shard: Shard | None = None
     with (folder / "rollouts.jsonl").open("wb") as journal:
-        asyncio.run(_record(folder, made, count, journal))
-
-
-async def _record(folder: Path, made: list[list[CallRecord]], count: int, journal: Any) -> None:
-    writer = ShardWriter(str(folder / "captures"), "policy_model", "run", "none")
-    for first in range(0, count, TOGETHER):
-        numbers = range(first, min(first + TOGETHER, count))
-        calls = [under_other_ids(made[number % DISTINCT], f"rollout-{number}") for number in numbers]
-        for turn in zip(*calls, strict=True):
-            await asyncio.gather(*(writer.commit(record) for record in turn))
-        for number in numbers:
-            await writer.seal(f"rollout-{number}")
-            journal.write(_row(number, made[number % DISTINCT]))
-    writer.close()
-
-
-def under_other_ids(records: list[CallRecord], rollout_id: str) -> Iterator[CallRecord]:
-    parent = None
-    for record in records:
-        call_id = uuid7()
-        yield replace(record, call_id=call_id, parent_call_id=parent, rollout_id=rollout_id)
-        parent = call_id
+        for number in range(count // TOGETHER):
+            if shard is None:
+                shard = Shard(captures / f"policy_model-1-{number}.arrows", "none")
+            shard.append(under_other_ids(batch, number, shard.chain))
+            journal.writelines(
+                row.replace(b'"_ID"', b'"rollout-%d-%d"' % (one, number)) for one, row in enumerate(results)
+            )
+            if shard.size >= SHARD_BYTES or number == count // TOGETHER - 1:
+                shard.seal()
+                assert seal(shard.path) is not None
+                shard = None
 
 
 def _row(number: int, records: list[CallRecord]) -> bytes:
@@ -116,7 +116,7 @@ def _row(number: int, records: list[CallRecord]) -> bytes:
     row = {
         "_ng_task_index": number // 4,
         "_ng_rollout_index": number % 4,
-        "_ng_rollout_id": f"rollout-{number}",
+        "_ng_rollout_id": "_ID",
         "_ng_rollout": {"calls": len(records), "incomplete": None, "seconds": 1.0},
         "agent_ref": {"name": "agent"},
         "response": {"output": output, "usage": {"input_tokens": 1, "output_tokens": 1}},

@@ -67,3 +67,28 @@ def test_trl_reads_prompts(job, tokenizer, monkeypatch):
     assert rows["task_id"][:] == ["0", "1"]
     text = data_utils.apply_chat_template({"prompt": rows[0]["prompt"]}, tokenizer, tools=json.loads(rows[0]["tools"]))
     assert "Weather in Prague?" in text["prompt"] and "sunny" not in text["prompt"]
+
+
+def test_trls_trainers_make_their_tokens_of_the_rows(job, tokenizer, monkeypatch, tmp_path):
+    trl = pytest.importorskip("trl")
+    transformers = pytest.importorskip("transformers")
+    job.write()
+    export(job.folder, ["sft", "preferences"])
+    model = transformers.AutoModelForCausalLM.from_pretrained(str(ROOT / "models" / "tiny_policy"))
+    common = {"output_dir": str(tmp_path / "out"), "use_cpu": True, "bf16": False, "report_to": "none"}
+    sft = trl.SFTTrainer(
+        model=model,
+        args=trl.SFTConfig(**common),
+        train_dataset=loaded(job.folder, "sft", monkeypatch),
+        processing_class=tokenizer,
+    )
+    assert tokenizer.decode(sft.train_dataset[0]["input_ids"]).rstrip().endswith("It is sunny.<|im_end|>")
+    dpo = trl.DPOTrainer(
+        model=model,
+        args=trl.DPOConfig(**common),
+        train_dataset=loaded(job.folder, "preferences", monkeypatch),
+        processing_class=tokenizer,
+    )
+    row = dpo.train_dataset[0]
+    assert "It is sunny." in tokenizer.decode(row["chosen_ids"])
+    assert "It is night." in tokenizer.decode(row["rejected_ids"])
