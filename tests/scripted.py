@@ -24,7 +24,9 @@ class Request(Struct):
     @property
     def asks(self) -> bool:
         """Whether it asks for a generation."""
-        return self.method == "POST" and self.path.partition("?")[0].endswith(("/completions", "/responses", "/messages"))
+        return self.method == "POST" and self.path.partition("?")[0].endswith(
+            ("/completions", "/responses", "/messages")
+        )
 
     def json(self) -> Any:
         return msgspec.json.decode(self.body)
