@@ -180,8 +180,17 @@ class HttpBackend:
     async def count(self, request: ModelRequest) -> int:
         body = self._extra_body | self._dialect.write_request(replace(request, model=self._model))
         route, question = counting.asked(self._dialect.name, body)
-        url = self._urls[0].removesuffix("/v1") if route.at_root else self._urls[0]
-        status, headers, data = await self._link.send("POST", url + route.path, question)
+        for place, url in enumerate(self._urls, 1):
+            try:
+                return await self._count(url, route, question)
+            except ModelError as error:
+                if error.kind != "unreachable" or place == len(self._urls):
+                    raise
+        raise AssertionError("there is no endpoint")
+
+    async def _count(self, url: str, route: counting.Route, question: bytes) -> int:
+        base = url.removesuffix("/v1") if route.at_root else url
+        status, headers, data = await self._link.send("POST", base + route.path, question)
         if status in (404, 405, 501):
             raise ModelError(501, "invalid", f"this backend cannot count tokens: it has no {route.path}")
         if status != 200:
