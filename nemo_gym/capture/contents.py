@@ -63,6 +63,8 @@ class Contents:
         self._stored_as: dict[bytes, bytes] = {}
         self._new: dict[bytes, Row] = {}
         self._new_stored_as: dict[bytes, bytes] = {}
+        self._texts: dict[int, tuple[bytes, bytes]] = {}
+        """Long texts of the row in the making, by length, and their digests."""
         self.mark = object()
         """Stands at what is kept elsewhere of what was put; another one since some of that was dropped."""
 
@@ -95,6 +97,7 @@ class Contents:
         return self._stored(encode(value))
 
     def take(self) -> list[Row]:
+        self._texts.clear()
         if not self._new and not self._new_stored_as:
             return []
         taken = list(self._new.values())
@@ -104,6 +107,7 @@ class Contents:
         return taken
 
     def drop(self) -> None:
+        self._texts.clear()
         self._new, self._new_stored_as = {}, {}
         self.mark = object()
 
@@ -127,10 +131,17 @@ class Contents:
             text = pieces[i]
             if b"\\" in text:
                 text = decode(b'"%b"' % text).encode("utf-8", "surrogatepass")
-            key = self._put(text, "text")
+            key = self._put(text, "text", self._text_key(text))
             stored += (b'"'.join(pieces[last:i]), b'{"$content":"%b"}' % key.hex().encode())
             last = i + 1
         return b"".join((*stored, b'"'.join(pieces[last:]))) if long else data
+
+    def _text_key(self, text: bytes) -> bytes:
+        """The digest. A message says what the body's element said just before: comparing is faster than hashing."""
+        known = self._texts.get(len(text))
+        if known is None or known[0] != text:
+            known = self._texts[len(text)] = text, digest(text)
+        return known[1]
 
     def _put(self, body: bytes, kind: str, key: bytes | None = None) -> bytes:
         key = key or digest(body)
