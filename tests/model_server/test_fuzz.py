@@ -59,8 +59,27 @@ RESPONSES: dict[str, Any] = {
     "max_output_tokens": 10,
     "stream": True,
 }
-BODIES = {"chat/completions": CHAT, "responses": RESPONSES}
-ENDS = {"chat/completions": b"data: [DONE]\n\n", "responses": b"never"}
+MESSAGES: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 10,
+    "system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "é"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "sunny"}]},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Go on."},
+    ],
+    "tools": [{"name": "get_weather", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "auto"},
+    "stop_sequences": ["x"],
+    "top_k": 5,
+    "thinking": {"type": "adaptive"},
+    "metadata": {"user_id": "u"},
+    "stream": True,
+}
+BODIES = {"chat/completions": CHAT, "responses": RESPONSES, "messages": MESSAGES}
+ENDS = {"chat/completions": b"data: [DONE]\n\n", "responses": b"never", "messages": b'{"type":"message_stop"}\n\n'}
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 10**30, 1.5, 1e400, float("nan")),
     *("", "x", "\ud800", "\x00", "true", "y" * 5000),
@@ -109,7 +128,7 @@ def mutated(chance: random.Random, body: dict[str, Any]) -> bytes:
 
 async def fuzz(tmp_path: Path, count: int, seed: int, caplog: pytest.LogCaptureFixture) -> Counter[int]:
     chance = random.Random(seed)
-    asked = [(path, mutated(chance, BODIES[path])) for path in chance.choices(list(BODIES), weights=[2, 1], k=count)]
+    asked = [(path, mutated(chance, BODIES[path])) for path in chance.choices(list(BODIES), weights=[2, 1, 1], k=count)]
     statuses: Counter[int] = Counter()
     reply = Answer(chat_reply("Hi", message={"tool_calls": [tool_call("get_weather", "{}")]}))
     async with (
@@ -156,7 +175,8 @@ async def test_a_hundred_thousand(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_the_bodies_are_good() -> None:
-    from nemo_gym.dialects import chat, responses
+    from nemo_gym.dialects import chat, messages, responses
 
     chat.read_request(CHAT | {"messages": [*CHAT["messages"], *HELLO]})
     responses.read_request(RESPONSES)
+    messages.read_request(MESSAGES)
