@@ -35,13 +35,14 @@ class Limits:
     def __init__(self, requests: int | None = None, tokens: int | None = None) -> None:
         self._requests = requests
         self._tokens = tokens
+        self.none = requests is None and tokens is None
         self._spent: deque[Spent] = deque()
         self._sum = 0.0
         self._guess = min(_GUESS, float(tokens)) if tokens else 0.0
 
     def wait(self, now: float) -> float:
         """Seconds until a call may begin; 0: now."""
-        if self._requests is None and self._tokens is None:
+        if self.none:
             return 0.0
         self._forget(now)
         free_at = now
@@ -58,7 +59,7 @@ class Limits:
 
     def begin(self, now: float) -> Spent:
         spent = Spent(now, self._guess)
-        if self._requests is not None or self._tokens is not None:
+        if not self.none:
             self._spent.append(spent)
             spent.counted = True
             self._sum += spent.tokens

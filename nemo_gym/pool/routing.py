@@ -35,6 +35,8 @@ def point_of(name: str) -> int:
 
 def choose(candidates: Sequence[C], affinity: str | None) -> C:
     """One of at least one candidate."""
+    if len(candidates) == 1:
+        return candidates[0]
     loads = [candidate.load for candidate in candidates]
     least = min(loads)
     if affinity is not None:
