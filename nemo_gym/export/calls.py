@@ -21,6 +21,8 @@ from msgspec import Struct
 
 from ..capture.reader import ShardReader
 from ..capture.record import CallRecord
+from ..capture.schema import Row
+from ..capture.shard import SEALED
 from ..capture.store import CaptureStore
 from .ledger import Ledger, Survey
 
@@ -74,12 +76,38 @@ class CapturedCall(Struct, eq=False):
     late: bool = False
     """It came after its rollout was sealed."""
 
+    rows: WholeRows | None = None
+
     def record(self) -> CallRecord:
         """The whole record."""
-        row = self.shard.row_of(self.call_id)
+        row = self.shard.row_of(self.call_id) if self.rows is None else self.rows.row(self)
         if row is None:
             raise KeyError(f"call {self.call_id} is no longer in {self.shard.path}")
         return self.shard.decoder.record(row)
+
+
+class WholeRows:
+    """Every column of a rollout's calls, read when one of them is first asked for.
+
+    A packed shard is unpacked in large batches, so its rows are taken together; and a call is told by what it adds to
+    its parent, so parents are read before their children.
+    """
+
+    def __init__(self, rollout_id: str) -> None:
+        self._rollout_id = rollout_id
+        self._of_shard: dict[ShardReader, dict[str, Row]] = {}
+
+    def row(self, call: CapturedCall) -> Row | None:
+        shard = call.shard
+        if shard.path.suffix != SEALED:
+            return shard.row_of(call.call_id)
+        rows = self._of_shard.get(shard)
+        if rows is None:
+            rows = {row["call_id"]: row for row in shard.rows("call", self._rollout_id)}
+            self._of_shard[shard] = rows
+            for row in rows.values():
+                shard.decoder.kept(row)
+        return rows.get(call.call_id)
 
 
 class Captured:
@@ -99,7 +127,9 @@ class Captured:
     def finish(self) -> None:
         self.calls.sort(key=lambda call: (call.received_at, call.call_id))
         stated = {writer: set(ids) for writer, (_, ids) in self._seals.items()}
+        whole = WholeRows(self.rollout_id)
         for call in self.calls:
+            call.rows = whole
             of_writer = stated.get(call.writer)
             call.late = of_writer is not None and call.call_id not in of_writer
 
