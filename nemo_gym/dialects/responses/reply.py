@@ -256,7 +256,8 @@ def read_reply(body: Mapping[str, Any]) -> ModelReply:
 def _read_reply(body: Mapping[str, Any]) -> ModelReply:
     if body.get("status") == "failed":
         raise failed(body)
-    parts = tuple(read_output(body["output"]))
+    # Of a text that says nothing no increment tells: without it a relayed stream and its reply have the same parts.
+    parts = tuple(part for part in read_output(body["output"]) if says(part))
     choice = Choice(0, parts, _read_finish(body, parts), origin=Origin(NAME, body))
     return ModelReply(
         id=body["id"],

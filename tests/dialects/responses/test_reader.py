@@ -205,6 +205,16 @@ def test_items_are_told_apart_however_they_are_numbered() -> None:  # R25
     assert read(*bare, ended())[0] == (Reasoning("hm"), Text("Hello"), expected[2])
 
 
+def test_a_text_that_says_nothing_is_no_part() -> None:  # V0 R25
+    empty = {"type": "output_text", "text": "", "annotations": []}
+    refused = [{**SAID, "id": one, "content": [empty, {"type": "refusal", "refusal": "no"}]} for one in ("a", "b")]
+    events = [
+        event("refusal.delta", item_id=one, output_index=n, content_index=1, delta="no") for n, one in enumerate("ab")
+    ]
+    parts, streamed, _ = read(*events, done(0, refused[0]), done(1, refused[1]), ended(*refused))
+    assert parts == streamed == (Refusal("no", "a"), Refusal("no", "b"))
+
+
 def test_what_was_streamed_stands() -> None:  # R25
     delta = event("output_text.delta", item_id="msg_1", output_index=0, content_index=0, delta="Hel")
     for events in ([delta, done(0, SAID), ended(SAID)], [delta, ended(SAID)]):
