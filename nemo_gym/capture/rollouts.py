@@ -8,6 +8,9 @@ from hashlib import blake2b
 
 from .record import CallRecord
 
+_SEALED = 1024
+"""So many sealed rollouts are remembered."""
+
 
 class Rollout:
     def __init__(self) -> None:
@@ -26,6 +29,7 @@ class Rollouts:
 
     def __init__(self, max_rollouts: int, max_records: int, max_bytes: int = 128 << 20) -> None:
         self._rollouts: OrderedDict[str, Rollout] = OrderedDict()
+        self._sealed: OrderedDict[str, None] = OrderedDict()
         self._max_rollouts = max_rollouts
         self._max_records = max_records
         self._max_bytes = max_bytes
@@ -60,6 +64,16 @@ class Rollouts:
                 self.drop_records(other)
                 if self._records <= self._max_records // 2 and self._bytes <= self._max_bytes // 2:
                     break  # not again at each call to come
+
+    def sealed(self, rollout_id: str) -> None:
+        """Its calls stay known for a while, in case one comes late; its records lie on the disk."""
+        self.drop_records(self.use(rollout_id))
+        self._sealed[rollout_id] = None
+        self._sealed.move_to_end(rollout_id)
+        while len(self._sealed) > _SEALED:
+            oldest, _ = self._sealed.popitem(last=False)
+            if self._rollouts.pop(oldest, None) is not None:
+                self.forgot = True
 
     def lost(self, record: CallRecord) -> None:
         if record.rollout_id is not None:

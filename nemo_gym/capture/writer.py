@@ -356,8 +356,7 @@ class ShardWriter:
                 item.done.set_result(value if isinstance(value, Seal) else None)
 
     def _sealed(self, seal: Seal) -> None:
-        """Its calls stay known, in case one comes late; its records lie on the disk."""
-        self._rollouts.drop_records(self._rollouts.use(seal.rollout_id))
+        self._rollouts.sealed(seal.rollout_id)
         for call_id in seal.call_ids:
             self._encoder.forget(call_id)
 

@@ -304,3 +304,18 @@ async def test_what_is_held_for_readers_is_bounded_in_bytes(tmp_path):
     assert len(writer.calls("r11")) == 1
     assert writer._rollouts._bytes == sum(one.size for one in writer._rollouts._rollouts.values())
     writer.close()
+
+
+async def test_sealed_rollouts_are_forgotten_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("nemo_gym.capture.rollouts._SEALED", 3)
+    writer = writer_in(tmp_path, "flush")
+    for number in range(6):
+        await writer.commit(record(rollout_id=f"r{number}"))
+        await writer.seal(f"r{number}")
+    assert list(writer._rollouts._rollouts) == ["r3", "r4", "r5"]
+    assert writer.calls("r0") is None  # the disk has it
+    await writer.commit(late := record(rollout_id="r5"))
+    assert (await writer.seal("r5")).call_ids[-1] == late.call_id
+    assert len(writer._rollouts._rollouts["r5"].calls) == 2
+    writer.close()
+    assert CaptureStore(tmp_path).verify().problems == []
