@@ -21,7 +21,7 @@ from .. import codec, failures
 from ..sse import Decoder
 from .gathered import TYPES, Gathered
 from .items import NAME, read_output
-from .reply import failed, read_reply
+from .reply import failed, read_reply, says
 
 _PARTS: dict[str, type[Text] | type[Refusal] | type[Reasoning]] = {
     "text": Text,
@@ -202,7 +202,7 @@ class ResponsesReader:
 
     def _finished(self, item: Gathered) -> list[Part]:
         """What the finished item says beyond its deltas: a call, a payload, a text that came without any."""
-        parts = list(read_output([item.body()]))
+        parts = [part for part in read_output([item.body()]) if says(part)]
         if not item.streamed:
             return parts
         return [replace(part, text="") for part in parts if isinstance(part, Reasoning) and part.payload is not None]
