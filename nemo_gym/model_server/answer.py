@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -34,7 +33,7 @@ from ..lineage.prefix import broken
 from ..web import logs
 from .callids import restored
 from .delivery import ClientGone, Delivery
-from .reuse import Sample
+from .reuse import Asked, Sample
 from .uncalled import without_calls
 from .versions import stamped
 
@@ -69,7 +68,7 @@ class Answer:
         self.relation = "first"
         self.earlier: Sample | None = None
         """What this call repeats (A16)."""
-        self._asked: tuple[str, Mapping[str, Any]] | None = None
+        self._asked: Asked | None = None
         self._generating: asyncio.Future[ModelReply] | None = None
         self._lingering: Sample | None = None
         self._abandoned = False
@@ -111,7 +110,7 @@ class Answer:
             request = self.request = await self.app.stored.completed(request)
         self.earlier = await self.app.reuse.take(self.rollout_id, self.dialect.name, body)
         if self.rollout_id is not None:
-            self._asked = (self.dialect.name, body)
+            self._asked = Asked(self.dialect.name, body, lambda: self.delivery.gone)
             self.app.reuse.enter(self.rollout_id, self._asked)
         if self.earlier is not None:
             return await self._again(self.earlier, request)

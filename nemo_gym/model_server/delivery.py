@@ -158,7 +158,7 @@ class Delivery:
         self, status: int, kind: bytes, data: bytes, headers: list[tuple[bytes, bytes]] | None = None
     ) -> bool:
         """A body of any kind. True when the socket took it."""
-        if self._gone:
+        if self.gone:
             return False
         start = [(b"content-type", kind), (b"content-length", str(len(data)).encode()), *(headers or [])]
         await self._send({"type": "http.response.start", "status": status, "headers": start})
@@ -166,7 +166,7 @@ class Delivery:
 
     async def replay(self, writer: Any, reply: ModelReply) -> bool:
         """The reply as a stream, from where the stream stands. True when the socket took all of it."""
-        if self._gone:
+        if self.gone:
             return False
         frames: list[bytes] = []
         size = 0
@@ -181,7 +181,7 @@ class Delivery:
             size += len(frame)
             if size > _FRAME_BYTES:
                 await self._chunk(b"".join(frames))
-                if self._gone or (self._transport is not None and self._transport.is_closing()):
+                if self.gone or (self._transport is not None and self._transport.is_closing()):
                     return False  # at once: the repeat may be on its way (A16)
                 frames, size = [], 0
         frames.append(writer.close(reply))
@@ -189,7 +189,7 @@ class Delivery:
 
     async def fail(self, dialect: Any, error: ModelError, streamed: bool) -> None:
         """The dialect's error: a plain HTTP one before the commit, in the stream after it."""
-        if self._gone:
+        if self.gone:
             return
         if self.writer is not None:
             await self._chunk(self.writer.fail(error), last=True)
@@ -200,7 +200,8 @@ class Delivery:
         await self.whole(dialect.write_error(error), wire_status(dialect.name, error), headers)
 
     @property
-    def _gone(self) -> bool:
+    def gone(self) -> bool:
+        """Whether the client is, as far as is known."""
         return self._hang_up is not None and self._hang_up.done() and not self._hang_up.cancelled()
 
     async def _open(self) -> None:
@@ -215,18 +216,18 @@ class Delivery:
         """The end of the answer. True when the socket took all of it; the answer stays open until it did (A16)."""
         if self._transport is None or self._hang_up is None or len(data) <= _SMALL:
             await self._chunk(data, last=True)
-            return not self._gone
+            return not self.gone
         await self._chunk(data)
         await asyncio.sleep(0)  # uvloop writes at the end of the loop's round
         if self._transport.is_closing() and len(data) <= _AT_ONCE:
             await self._chunk(b"", last=True)
             return True  # the client had it all and closed
         patience = time.monotonic() + _ACCEPT_S
-        while self._transport.get_write_buffer_size() and not self._gone:
+        while self._transport.get_write_buffer_size() and not self.gone:
             if time.monotonic() > patience:
                 return False
             await self._told(_ACCEPT_POLL_S)
-        if self._gone or self._transport.is_closing():  # it is open until this answer ends
+        if self.gone or self._transport.is_closing():  # it is open until this answer ends
             return False
         await self._chunk(b"", last=True)
         return True

@@ -13,7 +13,7 @@ import contextlib
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -87,13 +87,29 @@ class Sample:
         self.outcome.exception()  # seen: nobody has to wait for it
 
 
+class Asked:
+    """A call that is being answered, as its client asked for it."""
+
+    def __init__(self, dialect: str, body: Mapping[str, Any], gone: Callable[[], bool]) -> None:
+        self.over = asyncio.Event()
+        """Its answer has ended, and was left behind if nobody received it."""
+        self.gone = gone
+        """Whether its client is gone."""
+        self._dialect = dialect
+        self._body = body
+
+    @property
+    def key(self) -> bytes:
+        return digest(self._dialect, self._body)
+
+
 class Reuse:
     """The samples of every rollout that lost their connection."""
 
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
         self._rollouts: OrderedDict[str, list[Sample]] = OrderedDict()
-        self._active: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+        self._active: dict[str, list[Asked]] = {}
         self._count = 0
 
     def leave(self, sample: Sample) -> None:
@@ -111,10 +127,14 @@ class Reuse:
             return None
         key = digest(dialect, body)
         sample = self._find(rollout_id, key)
-        if sample is None and any(digest(*asked) == key for asked in self._active.get(rollout_id, ())):
+        equal = [] if sample is not None else [one for one in self._active.get(rollout_id, ()) if one.key == key]
+        if equal:
             # The end of its connection may have come in the same round of the loop as these bytes.
             for _ in range(_ROUNDS):
                 await asyncio.sleep(0)
+            for one in equal:
+                if one.gone():  # its record is being made
+                    await one.over.wait()
             sample = self._find(rollout_id, key)
         if sample is not None:
             self.drop(sample)
@@ -124,11 +144,12 @@ class Reuse:
     def _find(self, rollout_id: str, key: bytes) -> Sample | None:
         return next((sample for sample in self._rollouts.get(rollout_id, ()) if sample.key == key), None)
 
-    def enter(self, rollout_id: str, asked: tuple[str, Mapping[str, Any]]) -> None:
+    def enter(self, rollout_id: str, asked: Asked) -> None:
         """A call has its client and is being answered."""
         self._active.setdefault(rollout_id, []).append(asked)
 
-    def exit(self, rollout_id: str, asked: tuple[str, Mapping[str, Any]]) -> None:
+    def exit(self, rollout_id: str, asked: Asked) -> None:
+        asked.over.set()
         active = self._active[rollout_id]
         if len(active) == 1:
             del self._active[rollout_id]

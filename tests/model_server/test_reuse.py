@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from nemo_gym.capture import CaptureStore
+from nemo_gym.dialects import chat
+from nemo_gym.exchange.call import Call
+from nemo_gym.model_server.reuse import Asked, Reuse, Sample
 from tests.bench import HELLO, Bench, bench
 from tests.scripted import Answer, chat_reply
 
@@ -82,7 +86,7 @@ def texts(answer: httpx.Response) -> list[str]:
 
 
 async def test_a_repeat_that_gives_up_leaves_the_call_to_the_next(tmp_path: Path) -> None:
-    async with bench(tmp_path, numbered(0.8)) as at:
+    async with bench(tmp_path, numbered(2.0)) as at:
         await give_up(at, BODY)
         await give_up(at, BODY)
         assert content(await ask(at, BODY)) == "reply 1"
@@ -138,6 +142,19 @@ async def test_an_answer_that_the_socket_did_not_take_is_given_again(tmp_path: P
         assert (first.status, second.relation) == ("answered", "repeat")
         assert first.reply.id == again.json()["id"]
         assert content(await ask(at, BODY)).endswith(" 2")  # that one was delivered
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_the_record_of_a_call_whose_client_is_gone_is_waited_for(gone: bool) -> None:  # A16
+    reuse, asked = Reuse(), Asked("chat", BODY, lambda: gone)
+    reuse.enter("r1", asked)
+    repeat = asyncio.create_task(reuse.take("r1", "chat", BODY))
+    await asyncio.sleep(0.05)
+    assert repeat.done() is not gone  # beside one that has its client it is a sample of its own
+    sample = Sample(Call(chat.read_request(BODY), rollout_id="r1"), "chat", "r1")
+    reuse.leave(sample)
+    reuse.exit("r1", asked)
+    assert await repeat is (sample if gone else None)
 
 
 async def test_nobody_comes_within_the_grace(tmp_path: Path) -> None:  # A9
