@@ -259,8 +259,8 @@ def _write_assistant(part: Part, tools: Mapping[str, hosted.Hosted]) -> Iterator
         yield _fitting(write_call(part, part.id, tools))
     elif isinstance(part, Reasoning) and part.payload is not None:
         summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-        item = {"type": "reasoning", "id": part.id, "summary": summary, "encrypted_content": part.payload}
-        yield _fitting(item)
+        item = {"type": "reasoning", "summary": summary, "encrypted_content": part.payload}
+        yield _fitting(item | ({"id": part.id} if part.id else {}))
     elif isinstance(part, Other) and part.dialect == NAME:
         yield dict(part.body)
 
