@@ -21,6 +21,7 @@ from nemo_gym.exchange.request import ModelRequest, Sampling
 from nemo_gym.exchange.tools import Tool
 from nemo_gym.web.peers import ServerClient
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
+from tests.project import command_of
 
 pytest.importorskip("ray")
 pytest.importorskip("vllm")
@@ -60,8 +61,14 @@ def descendants() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
+@pytest.fixture(scope="module")
+def others() -> set[psutil.Process]:
+    """Processes of other tests."""
+    return set(descendants())
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def model():
+async def model(others):
     config = LocalVLLMModelConfig(
         name="policy_model", model=MODEL, model_name="tiny-policy", num_gpus=0, engine_args={"max_model_len": 2048}
     )
@@ -220,7 +227,7 @@ async def test_cancelling_ends_the_generation(model):  # A9
 
 
 async def test_a_killed_engine_comes_back_and_its_calls_are_answered(model):
-    core = next(process for process in descendants() if "EngineCore" in " ".join(process.cmdline() or [process.name()]))
+    core = next(process for process in descendants() if "EngineCore" in command_of(process))
     requests = [ask(city, max_tokens=200) for city in CITIES]
     requests = [replace(r, sampling=replace(r.sampling, logit_bias={0: -100.0, 2: -100.0})) for r in requests]
     calls = [Call(request) for request in requests]
@@ -235,8 +242,8 @@ async def test_a_killed_engine_comes_back_and_its_calls_are_answered(model):
     assert any(call.attempts[0].error == "unreachable" for call in calls)
 
 
-async def test_nothing_is_left_of_it(model):
-    before = descendants()
+async def test_nothing_is_left_of_it(model, others):
+    before = set(descendants()) - others
     assert before
     await model.stop()
     _, alive = psutil.wait_procs(before, timeout=10)
