@@ -1,21 +1,33 @@
-"""A tool call that was cut off is withheld where agents would run it (A19); the record keeps it."""
+"""What of a reply a client gets where agents run each call they see: a call that was cut off is withheld (A19).
+
+The record keeps it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from ..exchange.parts import Part, ToolCall, merged
+from ..exchange.parts import Other, Part, Reasoning, Refusal, Text, ToolCall, merged
 from ..exchange.reply import Choice
 
 
-def shown(choice: Choice, says: Callable[[Part], bool]) -> tuple[Part, ...]:
-    """The parts that a client gets, whole; `says` tells which of them the dialect writes at all."""
+def says(part: Part, dialect: str) -> bool:
+    """Whether a part is written in the dialect at all: empty ones are refused when a client gives them back."""
+    if isinstance(part, Text | Refusal):
+        return bool(part.text)
+    if isinstance(part, Reasoning):
+        return bool(part.text) or part.payload is not None
+    if isinstance(part, Other):
+        return part.dialect == dialect
+    return isinstance(part, ToolCall)
+
+
+def shown(choice: Choice, dialect: str) -> tuple[Part, ...]:
+    """The parts that a client gets, whole."""
     parts = tuple(merged(choice.parts))
     if choice.finish != "length":
         return parts
-    last = next((place for place in reversed(range(len(parts))) if says(parts[place])), None)
+    last = next((place for place in reversed(range(len(parts))) if says(parts[place], dialect)), None)
     return parts if last is None or not _cut_off(parts[last]) else parts[:last]
 
 

@@ -122,19 +122,13 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
 
 
 def says(part: Part) -> bool:
-    """Whether a part is a block at all: empty ones are refused when a client gives them back."""
-    if isinstance(part, Text | Refusal):
-        return bool(part.text)
-    if isinstance(part, Reasoning):
-        return bool(part.text) or part.payload is not None
-    if isinstance(part, Other):
-        return part.dialect == NAME
-    return isinstance(part, ToolCall)
+    """Whether a part is a block at all."""
+    return cutoff.says(part, NAME)
 
 
 def shown(choice: Choice) -> tuple[Part, ...]:
     """The parts that a client gets, whole: a call that was cut off is withheld (A19)."""
-    return cutoff.shown(choice, says)
+    return cutoff.shown(choice, NAME)
 
 
 def write_reply(reply: ModelReply, request: ModelRequest) -> dict[str, Any]:

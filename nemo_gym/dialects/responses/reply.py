@@ -61,19 +61,13 @@ def continues(group: Group | None, part: Part) -> bool:
 
 
 def says(part: Part) -> bool:
-    """Whether a part is an item at all: clients refuse empty messages."""
-    if isinstance(part, Text | Refusal):
-        return bool(part.text)
-    if isinstance(part, Reasoning):
-        return bool(part.text) or part.payload is not None
-    if isinstance(part, Other):
-        return part.dialect == NAME
-    return isinstance(part, ToolCall)
+    """Whether a part is an item at all."""
+    return cutoff.says(part, NAME)
 
 
 def shown(choice: Choice) -> tuple[Part, ...]:
     """The parts that a client gets, whole: a call that was cut off is withheld (A19)."""
-    return cutoff.shown(choice, says)
+    return cutoff.shown(choice, NAME)
 
 
 def groups(parts: tuple[Part, ...], reply_id: str, shape: Shape) -> Iterator[Group]:
