@@ -1,8 +1,7 @@
 """`llm-comply`, a published tester of API shapes, against a server over a chat backend.
 
 It holds every body, and every event of a Responses stream, against the providers' own OpenAPI documents, which its
-package carries. Its Open Responses tests have the HTTP tests of that specification's own suite among them, which is
-published as source alone.
+package carries. The Open Responses specification's own suite is published as source alone and is not run here.
 """
 
 from __future__ import annotations
