@@ -8,8 +8,8 @@ out; `tool_choice: none` leaves call markup in the text (A10).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -69,7 +69,7 @@ class TokensBackend:
             EngineRequest(
                 prompt_ids=rendered.ids,
                 sampling=request.sampling,
-                schema=request.output_schema,
+                guide=_guide(request.output_schema),
                 affinity=call.rollout_id,
             ),
             on_attempt=call.attempts.append,
@@ -123,6 +123,12 @@ class TokensBackend:
 
     async def close(self) -> None:
         await self._engine.close()
+
+
+def _guide(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if schema is None:
+        return None
+    return {"json": dict(schema)} if schema else {"json_object": True}
 
 
 def _choice(output: EngineOutput, parsed: Iterable[Part]) -> Choice:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from ..exchange.call import Attempt
-from ..exchange.reply import Finish, TokenTrace
+from ..exchange.reply import Finish, TokenTrace, Usage
 from ..exchange.request import Sampling
 
 
@@ -20,8 +20,13 @@ class EngineRequest(Struct, frozen=True):
     prompt_ids: array
     """array('i')"""
     sampling: Sampling
-    schema: Mapping[str, Any] | None = None
-    """Guided output; {} = any JSON object."""
+    guide: Mapping[str, Any] | None = None
+    """Guided output, as vLLM's structured outputs: `json`, `json_object` or `structural_tag`."""
+    prompt_logprobs: bool = False
+    adapter: str | None = None
+    """The LoRA adapter's name; None: the model itself."""
+    prompt_text: str | None = None
+    """What the ids are of, for an engine that takes only text (`takes_ids` is false)."""
     affinity: str | None = None
     """Rollout id: routing, and so the prefix cache."""
     handoff: Mapping[str, Any] | None = None
@@ -37,14 +42,32 @@ class EngineOutput(Struct, frozen=True):
     stop_sequence: str | None = None
 
 
+class EnginePiece(Struct, frozen=True):
+    """What has come of one output since the piece before; the pieces of an output join to it. Text may lag behind
+    ids, never run ahead of them."""
+
+    index: int
+    text: str
+    tokens: TokenTrace
+
+
 class EngineReply(Struct, frozen=True):
     outputs: tuple[EngineOutput, ...]
     cached: int | None = None
+    prompt_logprobs: array | None = None
+    """array('f') of the prompt's tokens, where they were asked for; the first has none, and is not a number."""
+    usage: Usage | None = None
+    """As the engine counts, where it gives no ids to count."""
     handoff: Mapping[str, Any] | None = None
 
 
 class Engine(Protocol):
     """Cancelling the task of `generate` ends the work behind it. Raises only ModelError."""
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether prompts are token ids, and replies have them."""
+        ...
 
     @property
     def context(self) -> int | None:
@@ -54,11 +77,11 @@ class Engine(Protocol):
     async def generate(
         self,
         request: EngineRequest,
-        on_output: Callable[[EngineOutput], None] | None = None,
+        on_piece: Callable[[EnginePiece], None] | None = None,
         on_attempt: Callable[[Attempt], None] | None = None,
     ) -> EngineReply:
-        """One whole answer. `on_output` gets the outputs as they come, where the engine streams; `on_attempt`
-        gets each try as it ends."""
+        """One whole answer. `on_piece` gets it as it comes, where the engine streams: what it got is not asked for
+        again elsewhere. `on_attempt` gets each try as it ends."""
         ...
 
     async def load(self, source: str | Any, version: int) -> None:

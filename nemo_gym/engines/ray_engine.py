@@ -14,7 +14,7 @@ from typing import Any
 from ..exchange.call import Attempt
 from ..exchange.errors import ModelError
 from ..exchange.ids import uuid7
-from .engine import EngineOutput, EngineReply, EngineRequest
+from .engine import EnginePiece, EngineReply, EngineRequest
 from .replica import Replica
 
 _SLACK = 8
@@ -33,6 +33,8 @@ class RayEngine:
         self._ready_wait_s = ready_wait_s
         self._ready = asyncio.Event()
 
+    takes_ids = True
+
     @property
     def context(self) -> int | None:
         known = [replica.context for replica in self.replicas if replica.context is not None]
@@ -44,7 +46,7 @@ class RayEngine:
     async def generate(
         self,
         request: EngineRequest,
-        on_output: Callable[[EngineOutput], None] | None = None,
+        on_piece: Callable[[EnginePiece], None] | None = None,
         on_attempt: Callable[[Attempt], None] | None = None,
     ) -> EngineReply:
         self._check_room(request)
@@ -59,9 +61,9 @@ class RayEngine:
                 if number == self._tries or error.kind != "unreachable":
                     raise
             else:
-                if on_output is not None:
+                if on_piece is not None:
                     for output in reply.outputs:
-                        on_output(output)
+                        on_piece(EnginePiece(output.index, output.text, output.tokens))
                 return reply
             finally:
                 if on_attempt is not None:

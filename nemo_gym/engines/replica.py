@@ -80,7 +80,9 @@ class Replica:
         self.in_flight += 1
         try:
             prompt = np.frombuffer(request.prompt_ids, dtype=np.int32)
-            answer = await self._call("generate", call_id, prompt, request.sampling, request.schema)
+            answer = await self._call(
+                "generate", call_id, prompt, request.sampling, request.guide, request.prompt_logprobs
+            )
         finally:
             self.in_flight -= 1
         if isinstance(answer, ActorFailure):
@@ -166,7 +168,8 @@ class Replica:
 
 
 def _reply(answer: ActorReply) -> EngineReply:
-    return EngineReply(tuple(_output(output) for output in answer.outputs), answer.cached)
+    prompt = None if answer.prompt_logprobs is None else _array("f", answer.prompt_logprobs)
+    return EngineReply(tuple(_output(output) for output in answer.outputs), answer.cached, prompt)
 
 
 def _output(output: ActorOutput) -> EngineOutput:

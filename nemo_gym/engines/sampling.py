@@ -38,8 +38,3 @@ def engine_fields(sampling: Sampling, room: int, defaults: Mapping[str, Any]) ->
     fields["skip_special_tokens"] = False
     fields["spaces_between_special_tokens"] = False
     return fields
-
-
-def schema_fields(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """vLLM's StructuredOutputsParams as a dict; an empty schema is any JSON object."""
-    return {"json": dict(schema)} if schema else {"json_object": True}

@@ -29,12 +29,12 @@ def renderer():
 
 
 class ScriptedEngine:
-    context = 64
+    context, takes_ids = 64, True
 
     def __init__(self, renderer, *texts, finish="stop"):
         self.renderer, self.texts, self.finish, self.asked = renderer, texts, finish, []
 
-    async def generate(self, request, on_output=None, on_attempt=None):
+    async def generate(self, request, on_piece=None, on_attempt=None):
         self.asked.append(request)
         on_attempt(Attempt("vllm-0", 1.0, 2.0))
         outputs = []
@@ -127,7 +127,7 @@ async def test_markers_are_known_by_their_ids(renderer):
     """The characters of a marker that the model spelled out are text; the special token is a call."""
 
     class Spelled(ScriptedEngine):
-        async def generate(self, request, on_output=None, on_attempt=None):
+        async def generate(self, request, on_piece=None, on_attempt=None):
             ids = array("i", [n for letter in CALL for n in self.renderer.encode(letter)])
             tokens = TokenTrace(ids, array("f", [-0.5] * len(ids)), ((0, 3),))
             return EngineReply((EngineOutput(0, tokens, CALL, "stop"),))

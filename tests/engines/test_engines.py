@@ -11,7 +11,7 @@ from nemo_gym.engines.engine import EngineReply, EngineRequest  # noqa: E402
 from nemo_gym.engines.placement import placement  # noqa: E402
 from nemo_gym.engines.ray_engine import RayEngine, choose  # noqa: E402
 from nemo_gym.engines.replica import _reply  # noqa: E402
-from nemo_gym.engines.sampling import engine_fields, schema_fields  # noqa: E402
+from nemo_gym.engines.sampling import engine_fields  # noqa: E402
 from nemo_gym.engines.vllm_actor import ActorOutput, ActorReply, _alternatives  # noqa: E402
 from nemo_gym.exchange.errors import ModelError  # noqa: E402
 from nemo_gym.exchange.request import Sampling  # noqa: E402
@@ -55,11 +55,6 @@ def test_what_was_not_asked_for_is_the_model_s_default():
 @pytest.mark.parametrize(("asked", "given"), [(None, 50), (10, 10), (500, 50)])
 def test_a_completion_fits_the_context(asked, given):
     assert engine_fields(Sampling(max_tokens=asked), 50, {})["max_tokens"] == given
-
-
-def test_any_object_is_a_schema():  # R13
-    assert schema_fields({}) == {"json_object": True}
-    assert schema_fields({"type": "object"}) == {"json": {"type": "object"}}
 
 
 def test_placements():

@@ -32,13 +32,14 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 class Engine:
     """Says the same at each turn of a conversation, and gives the ids of what it said."""
 
+    takes_ids = True
     context = 4096
 
     def __init__(self, renderer: Any) -> None:
         self.renderer = renderer
         self.prompts: list[array] = []
 
-    async def generate(self, request: Any, on_output: Any = None, on_attempt: Any = None) -> EngineReply:
+    async def generate(self, request: Any, on_piece: Any = None, on_attempt: Any = None) -> EngineReply:
         self.prompts.append(request.prompt_ids)
         text = "Rain." if "rain" in self.renderer.decode(request.prompt_ids) else CALLED
         ids = self.renderer.encode(text + "<|im_end|>")
@@ -65,6 +66,7 @@ class Server(SimpleResponsesAPIModel):
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     config = BaseResponsesAPIModelConfig(name="policy", model="tiny")
+    takes_ids = True
     context = ServerContext(
         "policy", "responses_api_models", "x", {}, run_id="run1", admin_key="a", capture={"dir": str(folder)}
     )
