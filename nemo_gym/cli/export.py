@@ -1,4 +1,4 @@
-"""`ng_export`: the captures of a job into what a trainer reads."""
+"""`ng_export`: the captures of a job, or captures alone, into what a trainer reads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     from nemo_gym.export.options import ADVANTAGES, BRANCHES, INCLUDABLE
 
     parser = argparse.ArgumentParser(prog="ng_export", description=__doc__)
-    parser.add_argument("output", help="the job's output folder")
+    parser.add_argument("output", help="the job's output folder, or a folder of captures without a job")
     parser.add_argument(
         *("--format", "-f"),
         action="append",
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         help="repeatable; default token_rows",
     )
     parser.add_argument("--captures", help="where the captures are, if not in the job's own folder")
-    parser.add_argument("--to", metavar="FOLDER", help="where to write; default the job's folder, under exports")
+    parser.add_argument("--to", metavar="FOLDER", help="where to write; default exports, beside the captures")
     parser.add_argument("--explain", metavar="ROLLOUT", help="how this rollout's sequences came about; writes nothing")
     parser.add_argument("--json", action="store_true", help="what is printed as JSON")
 

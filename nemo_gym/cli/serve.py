@@ -243,7 +243,12 @@ class _Serving(Run):
         )
         if captures.enabled:
             folder = paths.shown(Path(str(captures.dir)))
-            self.console.print(f"recorded in {folder}: ng_captures list {folder}", style="dim", markup=False)
+            self.console.print(
+                f"recorded in {folder}: ng_captures list {folder}\nas token rows, with those of calls without an id "
+                f"by session: ng_export {folder}",
+                style="dim",
+                markup=False,
+            )
         return await super().stay(launcher)
 
 

@@ -24,16 +24,19 @@ from ..capture.record import CallRecord
 from ..capture.schema import Row
 from ..capture.shard import SEALED
 from ..capture.store import CaptureStore
+from . import sources
 from .ledger import Ledger, Survey
 
 _PLAIN = (
-    *("call_id", "run_id", "rollout_id", "parent_call_id", "relation", "server", "trainable", "status"),
+    *("call_id", "run_id", "rollout_id", "session_id", "parent_call_id", "relation", "server", "trainable", "status"),
     *("model_reported", "received_at", "logprobs_mode", "sampling", "prefix_break", "request_prefix_len"),
     *("prompt_tokens", "completion_tokens", "cached_tokens"),
 )
 _NEEDED = (*_PLAIN, "request_contents", "prompt_prefix_len", "prompt_prefix_choice", "new_prompt_ids", "choices")
 _SEAL = ("rollout_id", "sealed_calls", "at")
 _SURVEYED = ("kind", "rollout_id", "policy_version", "trainable", "status", "logprobs_mode", "sampling")
+_OF_NONE = ("call_id", "session_id", "incomplete")
+"""Beside those, where there is no job that says which rollouts there are."""
 _CHUNK = 8192
 _NEUTRAL: dict[str, tuple[Any, ...]] = {"temperature": (1,), "top_p": (1,), "top_k": (0, -1), "min_p": (0,)}
 
@@ -77,6 +80,8 @@ class CapturedCall(Struct, eq=False):
     """It came after its rollout was sealed."""
 
     rows: WholeRows | None = None
+    session_id: str | None = None
+    """The client's own, where it named one."""
 
     def record(self) -> CallRecord:
         """The whole record."""
@@ -99,7 +104,7 @@ class WholeRows:
 
     def row(self, call: CapturedCall) -> Row | None:
         shard = call.shard
-        if shard.path.suffix != SEALED:
+        if shard.path.suffix != SEALED or " " in self._rollout_id:  # of no rollout: its rows are not together
             return shard.row_of(call.call_id)
         rows = self._of_shard.get(shard)
         if rows is None:
@@ -134,24 +139,30 @@ class Captured:
             call.late = of_writer is not None and call.call_id not in of_writer
 
     @property
+    def sealed(self) -> bool:
+        """Whether a server has said which calls there are."""
+        return bool(self._seals)
+
+    @property
     def missing(self) -> bool:
         """Whether a call that a server sealed is not there."""
         there = {call.call_id for call in self.calls}
         return any(call_id not in there for _, ids in self._seals.values() for call_id in ids)
 
 
-def survey(store: CaptureStore, ledger: Ledger, *, exact_versions: bool = False) -> int | None:
+def survey(store: CaptureStore, ledger: Ledger, *, exact_versions: bool = False, alone: bool = False) -> int | None:
     """Counts each rollout's rows in the captures; returns the newest policy version. Reads plain columns alone.
 
     Args:
         exact_versions: look at every token's version, not at that of each call's last.
+        alone: there is no job; calls of no rollout count too, and what seals say is all that is known.
     """
-    columns = (*_SURVEYED, "choices") if exact_versions else _SURVEYED
+    columns = (*_SURVEYED, *(("choices",) if exact_versions else ()), *(_OF_NONE if alone else ()))
     newest: int | None = None
     for shard in store.shards():
         found: dict[str, Survey] = {}
         for batch in shard.batches(columns):
-            highest = _survey_batch(batch, found, exact_versions)
+            highest = _survey_batch(batch, found, exact_versions, alone)
             newest = highest if newest is None else max(newest, highest if highest is not None else newest)
             if len(found) > _CHUNK:
                 ledger.add(found)
@@ -160,12 +171,15 @@ def survey(store: CaptureStore, ledger: Ledger, *, exact_versions: bool = False)
     return newest
 
 
-def _survey_batch(batch: pa.RecordBatch, found: dict[str, Survey], exact: bool) -> int | None:
+def _survey_batch(batch: pa.RecordBatch, found: dict[str, Survey], exact: bool, alone: bool) -> int | None:
     highest: int | None = None
     names = ("rollout_id", "kind", "trainable", "status", "policy_version", "logprobs_mode", "sampling")
     rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
     choices = batch.column("choices") if exact else None
+    of_none = {name: batch.column(name).to_pylist() for name in _OF_NONE} if alone else None
     for number, (rollout_id, kind, trainable, status, version, mode, sampling) in enumerate(rows):
+        if rollout_id is None and kind == "call" and of_none is not None:
+            rollout_id = sources.of_none(of_none["call_id"][number], of_none["session_id"][number])
         if rollout_id is None or kind not in ("call", "seal"):
             continue
         one = found.get(rollout_id)
@@ -173,6 +187,8 @@ def _survey_batch(batch: pa.RecordBatch, found: dict[str, Survey], exact: bool) 
             one = found[rollout_id] = Survey()
         one.rows += 1
         if kind == "seal":
+            if of_none is not None:
+                one.incomplete = of_none["incomplete"][number] or one.incomplete
             continue
         one.calls += 1
         if not trainable or status != "answered":
@@ -197,8 +213,12 @@ def is_reshaped(sampling: str | None) -> bool:
     return any(name in asked and asked[name] not in neutral for name, neutral in _NEUTRAL.items())
 
 
-def rollouts(store: CaptureStore, ledger: Ledger) -> Iterator[Captured | CapturedCall]:
-    """Whole rollouts, as they become so; calls outside any rollout by themselves."""
+def rollouts(store: CaptureStore, ledger: Ledger, *, alone: bool = False) -> Iterator[Captured | CapturedCall]:
+    """Whole rollouts, as they become so; calls outside any rollout by themselves.
+
+    Args:
+        alone: such calls are told as rollouts too, each session's together.
+    """
     held: dict[str, Captured] = {}
     wanted: dict[str, int] = {}
 
@@ -211,6 +231,8 @@ def rollouts(store: CaptureStore, ledger: Ledger) -> Iterator[Captured | Capture
         return captured
 
     for item in _side_by_side(store):
+        if isinstance(item, CapturedCall) and item.rollout_id is None and alone:
+            item.rollout_id = sources.of_none(item.call_id, item.session_id)
         rollout_id = item.rollout_id if isinstance(item, CapturedCall) else item[1]
         if rollout_id is None:
             assert isinstance(item, CapturedCall)
@@ -269,13 +291,25 @@ def _of_writer(store: CaptureStore, paths: Iterable[Any]) -> Iterator[tuple[floa
 
 def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
     captured = Captured(rollout_id)
-    for shard in store.shards():
+    if " " in rollout_id:
+        captured.calls = [call for call in _of_no_rollout(store) if call.rollout_id == rollout_id]
+    for shard in () if captured.calls else store.shards():
         captured.calls += [_call(row, shard, shard.writer) for row in shard.rows("call", rollout_id, _NEEDED)]
         for row in shard.rows("seal", rollout_id, _SEAL):
             captured.add_seal(shard.writer, row["at"], row["sealed_calls"])
     captured.rows = len(captured.calls)
     captured.finish()
     return captured
+
+
+def _of_no_rollout(store: CaptureStore) -> Iterator[CapturedCall]:
+    """Under what stands for their rollout."""
+    for shard in store.shards():
+        for row in shard.rows("call", columns=_NEEDED):
+            if row.get("rollout_id") is None:
+                call = _call(row, shard, shard.writer)
+                call.rollout_id = sources.of_none(call.call_id, call.session_id)
+                yield call
 
 
 def _call(row: dict[str, Any], shard: ShardReader, writer: str) -> CapturedCall:
@@ -301,6 +335,7 @@ def _call(row: dict[str, Any], shard: ShardReader, writer: str) -> CapturedCall:
         None if broken is None else (broken["position"], broken["cause"]),
         shard,
         writer,
+        session_id=row.get("session_id"),
     )
 
 

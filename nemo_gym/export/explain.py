@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ..capture.store import CaptureStore
 from . import account as accounts
+from . import sources
 from .account import Account
 from .breaks import Beginning, beginning
 from .calls import Captured, CapturedCall, one_rollout
@@ -82,9 +83,7 @@ def explain(
 ) -> Explanation:
     """Whatever the job says of the rollout: also of one that an export leaves out."""
     check(Options(branches=branches))
-    source = Path(captures) if captures is not None else Path(output_dir) / "captures"
-    if not source.is_dir():
-        raise ExportError(f"there are no captures at {source}")
+    source = sources.found(Path(output_dir), captures, None).captures
     captured = one_rollout(CaptureStore(str(source)), rollout_id)
     if not captured.calls:
         raise ExportError(f"there is no call of a rollout {rollout_id!r} in {source}")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..capture.store import CaptureStore
 from . import account as accounts
-from . import manifest
+from . import manifest, sources
 from .account import Account
 from .breaks import beginning
 from .calls import Captured, CapturedCall, rollouts, survey
@@ -28,6 +28,7 @@ from .manifest import ExportSummary
 from .options import ExportError, Options, check
 from .sequences import Sequence as Tokens
 from .sequences import choose, sequences
+from .sources import Source
 
 __all__ = ["FORMATS", "ExportError", "ExportSummary", "Options", "export"]
 
@@ -39,7 +40,7 @@ def export(
     options: Options | None = None,
     folder: str | Path | None = None,
 ) -> ExportSummary:
-    """Exports the job in `output_dir`.
+    """Exports the job in `output_dir`, or the captures that lie there without one.
 
     Args:
         captures: where they are, if not in the job's own folder.
@@ -50,27 +51,28 @@ def export(
     if unknown or not formats:
         raise ExportError(f"unknown format {', '.join(unknown) or '(none)'}; there is {', '.join(FORMATS)}")
     check(options)
-    source = Path(captures) if captures is not None else output / "captures"
-    if not source.is_dir():
-        raise ExportError(f"there are no captures at {source}")
-    target = Path(folder) if folder is not None else output / "exports"
-    target.mkdir(parents=True, exist_ok=True)
+    source = sources.found(output, captures, folder)
     names = list(dict.fromkeys(formats))
+    if source.results is None:
+        sources.check_alone(names, options)
+    target = source.target
+    target.mkdir(parents=True, exist_ok=True)
     with (target / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ExportError(f"another export is writing to {target}") from None
-        return _replaced(output, CaptureStore(str(source)), names, options, target)
+        return _replaced(source, names, options)
 
 
-def _replaced(output: Path, store: CaptureStore, names: list[str], options: Options, target: Path) -> ExportSummary:
+def _replaced(source: Source, names: list[str], options: Options) -> ExportSummary:
+    target = source.target
     scratch = target / ".export.tmp"
     shutil.rmtree(scratch, ignore_errors=True)
     for name in names:
         (scratch / name).mkdir(parents=True)
     try:
-        summary = _export(output, store, names, options, scratch, target)
+        summary = _export(source, names, options, scratch)
         for name in names:
             shutil.rmtree(target / name, ignore_errors=True)
             os.replace(scratch / name, target / name)
@@ -81,17 +83,17 @@ def _replaced(output: Path, store: CaptureStore, names: list[str], options: Opti
     return summary
 
 
-def _export(
-    output: Path, store: CaptureStore, names: list[str], options: Options, scratch: Path, target: Path
-) -> ExportSummary:
+def _export(source: Source, names: list[str], options: Options, scratch: Path) -> ExportSummary:
+    store, alone = CaptureStore(str(source.captures)), source.results is None
     ledger = Ledger(scratch / "ledger.sqlite")
     try:
-        ledger.read_results(output / "rollouts.jsonl", usage="_tokens" in (options.where or ""))
-        newest = survey(store, ledger, exact_versions=options.max_staleness is not None)
-        ledger.judge(options, newest)
+        if source.results is not None:
+            ledger.read_results(source.results, usage="_tokens" in (options.where or ""))
+        newest = survey(store, ledger, exact_versions=options.max_staleness is not None, alone=alone)
+        ledger.judge(options, newest, alone=alone)
         writers: list[Format] = [FORMATS[name](scratch / name, options) for name in names]
-        exporter = _Exporter(ledger, writers, options)
-        for item in rollouts(store, ledger):
+        exporter = _Exporter(ledger, writers, options, alone)
+        for item in rollouts(store, ledger, alone=alone):
             if isinstance(item, CapturedCall):
                 exporter.loose(item)
             else:
@@ -99,14 +101,15 @@ def _export(
         for writer in writers:
             writer.close()
         exporter.left_out += ledger.without_calls()
-        return exporter.summary(target)
+        return exporter.summary(source.target)
     finally:
         ledger.close()
 
 
 class _Exporter:
-    def __init__(self, ledger: Ledger, writers: list[Format], options: Options) -> None:
+    def __init__(self, ledger: Ledger, writers: list[Format], options: Options, alone: bool) -> None:
         self._ledger = ledger
+        self._alone = alone
         self._writers = writers
         self._options = options
         self._account = Account()
@@ -147,7 +150,8 @@ class _Exporter:
         if reason is not None:
             self._leave_out(captured, reason)
             return
-        complete = not blind and not captured.missing and entry.whole
+        stated = captured.sealed or not self._alone  # else nobody has said which calls there are
+        complete = not blind and not captured.missing and entry.whole and stated
         rollout = Rollout(entry, captured.calls, rows, self._options.branches, complete)
         self._account.add(accounts.exported(forest, rows))
         made = [writer.add(rollout) for writer in self._writers]

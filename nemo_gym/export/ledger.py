@@ -77,6 +77,8 @@ class Survey(Struct):
     calls: int = 0
     oldest: int | None = None
     raw: bool = False
+    incomplete: str | None = None
+    """What a seal says, where no job does."""
 
 
 class Ledger:
@@ -117,20 +119,28 @@ class Ledger:
         """Adds up over any number of pieces of the captures."""
         self._data.execute("BEGIN")
         self._data.executemany(
-            "INSERT INTO rollout (id, rows, calls, oldest, raw) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+            "INSERT INTO rollout (id, rows, calls, oldest, raw, incomplete) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET incomplete = coalesce(excluded.incomplete, incomplete), "
             "rows = rows + excluded.rows, calls = calls + excluded.calls, raw = max(raw, excluded.raw), "
             "oldest = min(coalesce(oldest, excluded.oldest), coalesce(excluded.oldest, oldest))",
-            ((key, one.rows, one.calls, one.oldest, one.raw) for key, one in found.items()),
+            ((key, one.rows, one.calls, one.oldest, one.raw, one.incomplete) for key, one in found.items()),
         )
         self._data.execute("COMMIT")
 
     # ---- judged
 
-    def judge(self, options: Options, newest: int | None) -> None:
-        """Says of each rollout whether it is exported. `newest` is the newest policy version of the captures."""
+    def judge(self, options: Options, newest: int | None, *, alone: bool = False) -> None:
+        """Says of each rollout whether it is exported.
+
+        Args:
+            newest: the newest policy version of the captures.
+            alone: there is no job, so no rollout has a result; each is a task of its own.
+        """
         self._options = options
         self._data.execute("BEGIN")
-        for reason, name, condition in _faults(options, newest):
+        if alone:
+            self._data.execute("UPDATE rollout SET task_id = id")
+        for reason, name, condition in _faults(options, newest, alone):
             if name not in options.include:
                 self._data.execute(f"UPDATE rollout SET reason = {reason} WHERE reason IS NULL AND ({condition})")
         if options.advantage is not None:
@@ -178,9 +188,10 @@ class Ledger:
         return self._data.execute("INSERT OR IGNORE INTO said VALUES (?)", (digest,)).rowcount == 1
 
 
-def _faults(options: Options, newest: int | None) -> Iterator[tuple[str, str, str]]:
+def _faults(options: Options, newest: int | None, alone: bool) -> Iterator[tuple[str, str, str]]:
     """(SQL of the reason, its name among INCLUDABLE, SQL of the condition)."""
-    yield "'no_result'", "", "reward IS NULL"
+    if not alone:
+        yield "'no_result'", "", "reward IS NULL"
     yield "'masked'", "masked", "masked"
     yield "'incomplete_' || incomplete", "incomplete", "incomplete IS NOT NULL"
     yield "'calls_missing'", "calls_missing", "calls < sealed"

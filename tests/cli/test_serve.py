@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from nemo_gym.capture import CaptureStore
-from nemo_gym.cli import clients, serve
+from nemo_gym.cli import clients, export, serve
 from tests.project import ROOT
 from tests.scripted import Answer, chat_reply, scripted
 
@@ -152,3 +152,7 @@ async def test_one_line_serves_and_records(tmp_path: Path) -> None:
     assert "sk-upstream-secret" not in said
     (record,) = CaptureStore(tmp_path / "captures").calls("task-1")
     assert record.status == "answered"
+    assert "ng_export captures" in said
+    assert export.main([str(tmp_path / "captures"), "-f", "sft"]) == 0
+    (row,) = map(json.loads, (tmp_path / "exports" / "sft" / "part-00000.jsonl").read_text().splitlines())
+    assert (row["rollout_id"], row["messages"][-1]["content"]) == ("task-1", "Hello from far away.")

@@ -50,7 +50,8 @@ class Rollout:
     @property
     def group_id(self) -> str:
         """The repeats of one task in one run."""
-        return f"{self.run_id}-{self.entry.task}"
+        task = self.entry.task
+        return f"{self.run_id}-{self.entry.task_id if task is None else task}"
 
     @cached_property
     def _conversations(self) -> list[tuple[Conversation, Dialogue | Untold]]:

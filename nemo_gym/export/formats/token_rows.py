@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
         pa.field("loss_mask", pa.list_(pa.int8()), nullable=False),
         pa.field("logprobs", pa.list_(pa.float32()), nullable=False),
         pa.field("policy_version", pa.list_(pa.int32()), nullable=False),
-        pa.field("reward", pa.float32(), nullable=False),
+        pa.field("reward", pa.float32()),
         pa.field("advantage", pa.float32()),
         pa.field("task_id", pa.string(), nullable=False),
         pa.field("group_id", pa.string(), nullable=False),
@@ -53,7 +53,7 @@ One row a training sequence.
 | `loss_mask` | int8[] | 1 where the token is generated and trained in this row; each is in one row only |
 | `logprobs` | float32[] | of `input_ids[i]` under the distribution it was sampled from; 0.0 where the mask is 0 |
 | `policy_version` | int32[] | of the weights that sampled the token; -1 where the mask is 0, or it is not known |
-| `reward` | float32 | of the whole rollout |
+| `reward` | float32 | of the whole rollout; null where captures were exported without a job |
 | `advantage` | float32 | null unless it was asked for |
 | `task_id`, `group_id` | string | the task, and the group of its repeats in this run |
 | `rollout_id`, `branch` | string, int32 | 0 is the first branch; what it trains is masked in the others |
