@@ -251,8 +251,10 @@ def test_what_cannot_be_exported_is_told(tmp_path):
     with pytest.raises(ExportError, match="no captures"):
         export(tmp_path, ["token_rows"])
     (tmp_path / "captures").mkdir()
-    with pytest.raises(ExportError, match=r"rollouts\.jsonl"):
+    with pytest.raises(ExportError, match="no captures"):
         export(tmp_path, ["token_rows"])
+    with pytest.raises(ExportError, match=r"rollouts\.jsonl"):
+        export(tmp_path, ["token_rows"], captures=tmp_path / "captures")
 
 
 def test_the_command(job, capsys):
