@@ -17,6 +17,8 @@ class Capabilities(Struct, frozen=True):
     token_ids: bool | None = None
     logprobs: bool | None = None
     forced_tools: bool | None = None
+    single_call: bool | None = None
+    """Whether a reply can be kept to one tool call."""
     vision: bool | None = None
     context: int | None = None
     """Tokens."""

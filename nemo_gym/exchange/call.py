@@ -64,6 +64,8 @@ class Call:
         self.prefix_break: tuple[int, str] | None = None
         self.logprobs_mode: str | None = None
         """`processed`: of the distribution sampled from; `raw`: before temperature and truncation."""
+        self.prompt_logprobs: array | None = None
+        """array('f') of the prompt's tokens, where they were asked for."""
         self.raw: bytes | None = None
         """The backend's last answer as received; recorded when `capture.raw` says so."""
         self.begun: ModelReply | None = None

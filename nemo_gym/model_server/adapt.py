@@ -106,8 +106,8 @@ class Adapter:
         origin = self._origin(request.origin)
         if origin is not request.origin:
             changes["origin"] = origin
-        if known.forced_tools is False and request.origin is not None:
-            _warn_of_force(request, request.origin.body)
+        if request.origin is not None:
+            _warn_of_force(request, request.origin.body, known)
         # The origin stays: a writer of its dialect takes from it only what no field of ours says.
         return replace(request, **changes) if changes else request
 
@@ -157,11 +157,12 @@ class Adapter:
         return Origin(dialect, {name: value for name, value in origin.body.items() if name not in dropped})
 
 
-def _warn_of_force(request: ModelRequest, body: Mapping[str, Any]) -> None:
+def _warn_of_force(request: ModelRequest, body: Mapping[str, Any], known: Capabilities) -> None:
     """A10: the reply is not altered; but a client that asked for more than the backend enforces is told of."""
-    if request.tool_choice not in ("auto", "none") and body.get("tool_choice") is not None:
+    forced = request.tool_choice not in ("auto", "none") and body.get("tool_choice") is not None
+    if forced and known.forced_tools is False:
         say_once("tool_choice: this backend cannot force a tool call; replies may come without one")
-    if body.get("parallel_tool_calls") is False:
+    if body.get("parallel_tool_calls") is False and known.single_call is False and not (forced and known.forced_tools):
         say_once("parallel_tool_calls: this backend cannot keep replies to one tool call; several may come")
 
 

@@ -413,6 +413,7 @@ class Answer:
             history=call.history,  # type: ignore[arg-type]
             prefix_break=self._prefix_break(call, reply),
             logprobs_mode=call.logprobs_mode,  # type: ignore[arg-type]
+            prompt_logprobs=call.prompt_logprobs,
             raw=self._raw(status),
         )
 

@@ -111,7 +111,7 @@ TOOL_CALL = {"name": "get_weather", "arguments": "{}"}
 
 
 def test_what_the_backend_cannot_force_is_said_once(caplog: pytest.LogCaptureFixture) -> None:  # A10
-    cannot = Capabilities(forced_tools=False)
+    cannot = Capabilities(forced_tools=False, single_call=False)
     plain = chat.read_request({"messages": HELLO, "tools": [TOOL]})
     forced = chat.read_request(
         {"messages": HELLO, "tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
