@@ -22,6 +22,7 @@ from typing import NamedTuple
 _OUTPUT = 1 << 16
 _START_S = 10.0
 """What starting Python may take on a busy machine, beyond the program's own limit of processor time."""
+_END_S = 5.0
 _NEW_USER, _NEW_PID, _NEW_NET, _NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
 _DIE_WITH_PARENT = 1
 
@@ -51,15 +52,13 @@ async def run(code: str, given: str, limits: Limits) -> Result:
         try:
             async with asyncio.timeout(limits.time_s * 2 + _START_S):
                 output = await _talk(process, given)
+                if len(output) > _OUTPUT:
+                    return Result("", "output")
                 code_ = await process.wait()
         except TimeoutError:
             return Result("", "time")
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    if len(output) > _OUTPUT:
-        return Result("", "output")
+            await _end(process)
     if code_ in (-signal.SIGXCPU, 128 + signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGKILL):
         return Result("", "time")
     return Result(output.decode("utf-8", "replace"), "error" if code_ else None)
@@ -85,10 +84,19 @@ async def _talk(process: asyncio.subprocess.Process, given: str) -> bytes:
     finally:
         giving.cancel()
         await asyncio.gather(giving, return_exceptions=True)
-    if len(output) > _OUTPUT:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
     return output
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ends the program and all that it started. What it still wrote is read away: asyncio waits for the pipe's end."""
+    assert process.stdout is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):  # a child that left the group may hold the pipe open
+        async with asyncio.timeout(_END_S):
+            while await process.stdout.read(_OUTPUT):
+                pass
+            await process.wait()
 
 
 def inside(program: str, time_s: float, memory_mb: int) -> None:

@@ -30,8 +30,8 @@ def tiers(few: int, many: int, long: int) -> pytest.MarkDecorator:
 _ROOT = Path(__file__).parents[2]
 
 
-def _killed_under_load(directory: Path, seed: random.Random, name: str = "policy") -> dict[str, str]:
-    """Call id -> fingerprint of all that was acknowledged before the kill."""
+def _killed_under_load(directory: Path, seed: random.Random, name: str = "policy", at_least: int = 0) -> dict[str, str]:
+    """Call id -> fingerprint of all that was acknowledged before the kill, which waits for the first `at_least`."""
     script = [sys.executable, str(Path(__file__).parent / "load.py"), str(directory), name]
     with subprocess.Popen(script, stdout=subprocess.PIPE, cwd=_ROOT, env={**os.environ, "PYTHONPATH": "."}) as child:
         assert child.stdout is not None

@@ -100,6 +100,13 @@ async def test_a_program_that_sleeps_is_ended(monkeypatch):
 
 
 @pytest.mark.ci
+async def test_one_that_writes_faster_than_it_is_read_is_ended():
+    # asyncio stops reading a pipe that is ahead of its reader, and never sees the end of it by itself
+    code = "import os\nwhile True: os.write(1, b'a' * (1 << 16))"
+    assert [(await sandbox.run(code, "", LIMITS)).failure for _ in range(5)] == ["output"] * 5
+
+
+@pytest.mark.ci
 async def test_what_it_started_ends_with_it(tmp_path):
     left = str(tmp_path / "left")
     code = f"import os, time\nif os.fork() == 0:\n    time.sleep(1.5)\n    open({left!r}, 'w').close()\n"
