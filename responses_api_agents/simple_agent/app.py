@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal
 
 from fastapi import Request, Response
 from pydantic import ConfigDict, Field, ValidationError
@@ -19,19 +22,23 @@ from nemo_gym.base_responses_api_agent import (
     SimpleResponsesAPIAgent,
 )
 from nemo_gym.config_types import ModelServerRef, ResourcesServerRef
+from nemo_gym.environment.mcp_names import NEMO_GYM_MCP_METADATA_KEY, NEMO_GYM_MCP_SESSION_TOKEN_HEADER
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import rollout_path
 from nemo_gym.web.client import dumps
-from responses_api_agents.simple_agent.loop import Loop, attach_tokens
+from responses_api_agents.simple_agent.loop import Limits, Loop, attach_tokens
+from responses_api_agents.simple_agent.tools import McpTools, RouteTools, Tools
 
 log = logging.getLogger("nemo_gym.simple_agent")
 
 
-class SimpleAgentConfig(BaseResponsesAPIAgentConfig):
+class SimpleAgentConfig(Limits, BaseResponsesAPIAgentConfig):
     resources_server: ResourcesServerRef | None = None
     model_server: ModelServerRef
-    max_steps: int | None = Field(default=None, ge=1)
-    """Model calls in one rollout; without it the job's deadline is the only limit."""
+    timeout_s: float | None = Field(default=None, gt=0)
+    """Of the conversation, model and tools; without it the job's deadline is the only one."""
+    tools: Literal["routes", "mcp"] = "routes"
+    """How the environment's tools are called. Over MCP they are offered to the model beside the row's own."""
 
 
 class SimpleAgentRunRequest(BaseRunRequest):
@@ -44,10 +51,13 @@ class SimpleAgent(SimpleResponsesAPIAgent):
     async def responses(  # type: ignore[override]
         self, request: Request, body: NeMoGymResponseCreateParamsNonStreaming
     ) -> Response:
-        loop = self._loop(self.url_path_for_request("/v1/responses", request), dict(request.cookies))
-        result = _checked(await loop.run(_sent(body)))
+        token = request.headers.get(NEMO_GYM_MCP_SESSION_TOKEN_HEADER)
+        seed = {NEMO_GYM_MCP_METADATA_KEY: {"headers": {NEMO_GYM_MCP_SESSION_TOKEN_HEADER: token} if token else {}}}
+        async with self._tools(dict(request.cookies), seed) as tools:
+            loop = self._loop(self.url_path_for_request("/v1/responses", request), tools)
+            result = await self._played(loop, _sent(body))
         response = Response(dumps(result), media_type="application/json")
-        for name, value in loop.cookies.items():
+        for name, value in (tools.cookies if isinstance(tools, RouteTools) else {}).items():
             response.set_cookie(name, value)
         return response
 
@@ -55,10 +65,12 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         environment = Environment(self.server_client, self._environment(), request.cookies)
         rollout_id = self.rollout_id_from_run(body)
         row = _sent(body)
-        await environment.seed(row)
-        loop = self._loop(rollout_path(rollout_id, "/v1/responses"), environment.cookies)
-        row["response"] = _checked(await loop.run(row["responses_create_params"]))
-        environment.cookies = loop.cookies
+        seed = await environment.seed(row)
+        async with self._tools(environment.cookies, seed) as tools:
+            loop = self._loop(rollout_path(rollout_id, "/v1/responses"), tools)
+            row["response"] = await self._played(loop, row["responses_create_params"])
+        if isinstance(tools, RouteTools):
+            environment.cookies = tools.cookies
         result = await self._verified(environment, row)
         if rollout_id is not None:
             # After the verifier, which has no use for them: a long rollout has millions of numbers.
@@ -76,16 +88,39 @@ class SimpleAgent(SimpleResponsesAPIAgent):
             raise RolloutFailed("agent", f"{self.config.name} has no resources_server, so it cannot /run")
         return self.config.resources_server.name
 
-    def _loop(self, model_path: str, cookies: dict[str, str]) -> Loop:
-        resources = self.config.resources_server
+    @asynccontextmanager
+    async def _tools(self, cookies: Mapping[str, str], seed: Any) -> AsyncIterator[Tools | None]:
+        """The environment's tools in one rollout's session; None without an environment."""
+        if self.config.resources_server is None:
+            yield None
+        elif self.config.tools == "routes":
+            yield RouteTools(self.server_client, self.config.resources_server.name, cookies)
+        else:
+            name = self.config.resources_server.name
+            told = seed.get(NEMO_GYM_MCP_METADATA_KEY) if isinstance(seed, dict) else None
+            if not isinstance(told, dict):
+                words = f"tools: mcp needs `expose_tools_over_mcp: true` at {name}: its seed named no MCP server"
+                raise RolloutFailed("infrastructure", words)
+            async with McpTools.opened(name, self.server_client.base_url(name), told) as tools:
+                yield tools
+
+    def _loop(self, model_path: str, tools: Tools | None) -> Loop:
         return Loop(
             self.server_client,
             model=self.config.model_server.name,
             model_path=model_path,
-            environment=None if resources is None else resources.name,
-            cookies=cookies,
-            max_steps=self.config.max_steps,
+            tools=tools,
+            limits=self.config,
         )
+
+    async def _played(self, loop: Loop, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The conversation to its end. Raises RolloutFailed, also at the deadline."""
+        try:
+            async with asyncio.timeout(self.config.timeout_s):
+                return _checked(await loop.run(params))
+        except TimeoutError:
+            words = f"the conversation was not finished within {self.config.timeout_s:g} s (timeout_s)"
+            raise RolloutFailed("timeout", words) from None
 
     async def _verified(self, environment: Environment, row: dict[str, Any]) -> dict[str, Any]:
         if self.config.skip_verification:

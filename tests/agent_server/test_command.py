@@ -22,6 +22,7 @@ from responses_api_agents.claude_code_agent.app import ClaudeCodeAgent
 from responses_api_agents.codex_agent.app import CodexAgent
 from responses_api_agents.command_agent.app import CommandLineAgent, CommandLineAgentConfig
 from responses_api_agents.openclaw_agent.app import OpenClawAgent
+from responses_api_agents.simple_agent.app import SimpleAgentConfig
 from tests.bench import Bench, bench
 from tests.loopback import serving
 from tests.player import Player, Turn, shell
@@ -245,7 +246,8 @@ def test_a_config_without_a_command_is_refused() -> None:
 
 def test_every_key_and_every_version_is_documented() -> None:
     page = (ROOT / "fern" / "pages" / "agents.mdx").read_text()
-    own = set(CommandAgentConfig.model_fields) - set(BaseResponsesAPIAgentConfig.model_fields)
+    shared = set(BaseResponsesAPIAgentConfig.model_fields)
+    own = (set(CommandAgentConfig.model_fields) | set(SimpleAgentConfig.model_fields)) - shared
     assert {key for key in own if f"`{key}`" not in page} == set()
     for kind in (CodexAgent, ClaudeCodeAgent, OpenClawAgent, CommandLineAgent):
         keys = set(kind.config_class().model_fields) - set(CommandAgentConfig.model_fields)
