@@ -6,11 +6,13 @@ the provider speaks it, so that nothing of a request is lost in translation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import AliasChoices, ConfigDict, Field, PrivateAttr, field_validator
 
-from ..backends.http import HttpBackend, pool_of
+from ..backends.http import HttpBackend
+from ..backends.link import Link
 from ..backends.per_dialect import PerDialect
 from ..backends.provider import Provider
 from ..dialects import chat, messages, responses
@@ -21,6 +23,8 @@ from .server import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 
 if TYPE_CHECKING:
     from .app import ModelApp
+
+T = TypeVar("T")
 
 _DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages}
 
@@ -34,7 +38,7 @@ class EndpointModelConfig(BaseResponsesAPIModelConfig):
     """Up to and including the version; a list names equal endpoints."""
     api_key: str = ""
     model: str = Field(min_length=1)
-    api: Literal["auto", "chat", "responses", "messages"] = "chat"
+    api: Literal["auto", "chat", "responses", "messages", "completions"] = "chat"
     """What the endpoint speaks."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     attempt_timeout_s: float | None = Field(default=None, gt=0)
@@ -45,7 +49,7 @@ class EndpointModelConfig(BaseResponsesAPIModelConfig):
     """At one endpoint."""
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
-    """The provider's limits, of all endpoints together."""
+    """The provider's limits, of all endpoints and of all workers together."""
 
     @field_validator("base_url")
     @classmethod
@@ -65,7 +69,12 @@ class EndpointModelConfig(BaseResponsesAPIModelConfig):
 
 class EndpointModel(SimpleResponsesAPIModel):
     config: EndpointModelConfig
-    _pool: Pool[str] | None = PrivateAttr(default=None)
+    _pool: Pool[Any] | None = PrivateAttr(default=None)
+    _limits: Limits = PrivateAttr(default_factory=Limits)
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        self._limits = Limits(self.config.requests_per_minute, self.config.tokens_per_minute)  # before workers are made
 
     @property
     def spoken(self) -> tuple[str, ...]:
@@ -73,10 +82,10 @@ class EndpointModel(SimpleResponsesAPIModel):
         return ("responses", "chat") if self.config.api == "auto" else (self.config.api,)
 
     @property
-    def backend_dialect(self) -> str:
+    def backend_dialect(self) -> str | None:
         return self.spoken[0]
 
-    def asked_in(self, dialect: str) -> str:
+    def asked_in(self, dialect: str) -> str | None:
         return dialect if dialect in self.spoken else self.spoken[0]
 
     def base_urls(self) -> list[str]:
@@ -90,14 +99,23 @@ class EndpointModel(SimpleResponsesAPIModel):
     def asks_token_ids(self) -> bool | None:
         return None
 
+    def link(self, dialect: str) -> Link:
+        """HTTP to the endpoints."""
+        seconds = min(self.config.timeout_s, self.config.attempt_timeout_s or self.config.timeout_s)
+        return Link(_DIALECTS[dialect], self.provider(dialect), self.config.api_key or None, seconds)
+
+    def pool_of(self, items: Mapping[str, T]) -> Pool[T]:
+        """What is asked, by URL: chosen among and spared as the configuration says."""
+        return Pool(
+            items,
+            most=_share(self.config.max_concurrent_requests),
+            limits=self._limits,
+            patient=self.config.retries > 0 or len(items) > 1,
+        )
+
     async def start(self) -> None:
         config = self.config
-        pool = self._pool = pool_of(
-            self.base_urls(),
-            retries=config.retries,
-            most=_share(config.max_concurrent_requests),
-            limits=Limits(_share(config.requests_per_minute), _share(config.tokens_per_minute)),
-        )
+        pool = self._pool = self.pool_of({url: url for url in map(_bare, self.base_urls())})
         made = {
             dialect: HttpBackend(
                 _DIALECTS[dialect],
@@ -122,6 +140,10 @@ class EndpointModel(SimpleResponsesAPIModel):
         app = super().setup_webserver()
         app.metrics.registry.register(ReplicaMetrics(lambda: self._pool))
         return app
+
+
+def _bare(url: str) -> str:
+    return url.rstrip("/")
 
 
 def _share(limit: int | None) -> int | None:
