@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 from nemo_gym.config import paths
 from nemo_gym.config.compose import COMMAND_LINE, Composed, compose
@@ -52,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         agents = [name for name, server in servers.items() if server["kind"] == "responses_api_agents"]
         print(f"agent: run {run.run_id} has no agent {job.agent!r}{did_you_mean(job.agent, agents)}", file=sys.stderr)
         return 2
-    return asyncio.run(_collect(job, run.run_id, answer, _asked_file(composed)))
+    return uvloop.run(_collect(job, run.run_id, answer, _asked_file(composed)))
 
 
 def _as_job(composed: Composed) -> Composed:

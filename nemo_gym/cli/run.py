@@ -52,7 +52,9 @@ def main(argv: list[str] | None = None) -> int:
         if problems:
             show(problems)
             return BAD_CONFIG
-        return asyncio.run(Run(composed, [Path(sys.argv[0]).name, *args]).ended())
+        import uvloop
+
+        return uvloop.run(Run(composed, [Path(sys.argv[0]).name, *args]).ended())
     except KeyboardInterrupt:  # before there was anything to end
         return 128 + signal.SIGINT
 

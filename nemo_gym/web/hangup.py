@@ -1,17 +1,18 @@
 """A caller that hangs up ends the work that was done for it.
 
 Without this a rollout whose deadline has passed would go on calling the model. What is already answered, and the
-background work that follows an answer, is left alone.
+background work that follows an answer, is left alone. The connection itself tells (`protocol.py`), so that a request
+costs no task that waits for the caller to go.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_BUFFERED = 16
+ON_HANG_UP = "nemo_gym.on_hang_up"
+"""A key of an ASGI scope: a function that takes what is to be called when the caller is gone before its answer."""
 
 
 class CancelOnHangUp:
@@ -19,34 +20,28 @@ class CancelOnHangUp:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        tell = scope.get(ON_HANG_UP)
+        if tell is None:
             await self._app(scope, receive, send)
             return
-        messages: asyncio.Queue[Message] = asyncio.Queue(_BUFFERED)
-        answered = False
-
-        async def pump() -> None:
-            while True:
-                message = await receive()
-                await messages.put(message)
-                if message["type"] == "http.disconnect":
-                    return
+        work = asyncio.current_task()
+        assert work is not None
+        answered = gone = False
 
         async def noting(message: Message) -> None:
             nonlocal answered
             answered = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
-        work = asyncio.ensure_future(self._app(scope, messages.get, noting))
-        pumping = asyncio.create_task(pump())
-        try:
-            await asyncio.wait({work, pumping}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() and not answered:
+        def hung_up() -> None:
+            nonlocal gone
+            if not answered and not work.done():
+                gone = True
                 work.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await work
-                return
-            await work
-        finally:
-            for task in (work, pumping):
-                task.cancel()
+
+        tell(hung_up)
+        try:
+            await self._app(scope, receive, noting)
+        except asyncio.CancelledError:
+            if not gone or work.uncancel() > 0:  # the server itself is ending
+                raise

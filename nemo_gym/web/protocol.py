@@ -1,4 +1,5 @@
-"""HTTP/1.1 as uvicorn reads it, with a bound on the head, and requests of another worker's rollouts handed over.
+"""HTTP/1.1 as uvicorn reads it, with a bound on the head; requests of another worker's rollouts are handed over, and
+whoever works for a caller that is gone is told.
 
 A request is handed over before anything of it is answered, as soon as its head is whole: the socket, and all bytes
 since the request began, go to the worker that the rollout belongs to.
@@ -7,12 +8,14 @@ since the request began, go to the worker that the rollout belongs to.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from . import workers
 from .correlation import session_id, split_rollout
+from .hangup import ON_HANG_UP
 
 MAX_HEAD = 1 << 20
 """Bytes of a request's line and headers. A server may allow less, and then refuses in its own words."""
@@ -34,12 +37,22 @@ class HttpProtocol(HttpToolsProtocol):
         """What came since this request began; None when it began amid other bytes, or is ours."""
         self._owner: int | None = None
         """The other worker that this request is for; nothing of it is answered here."""
+        self._hung_up: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if self._begins_with:
             data, self._begins_with = self._begins_with, b""
             self.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._hung_up is not None:
+            self._hung_up()
+
+    def _tell(self, when_hung_up: Callable[[], None]) -> None:
+        """Of one request at a time: those that were sent ahead begin when the one before is answered."""
+        self._hung_up = when_hung_up
 
     def data_received(self, data: bytes) -> None:
         if self._owner is not None:
@@ -67,6 +80,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_message = True
         super().on_message_begin()
+        self.scope[ON_HANG_UP] = self._tell  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         if self._owner is not None:
