@@ -16,6 +16,7 @@ from . import cluster
 from .placement import Placement, placement
 from .ray_engine import RayEngine
 from .replica import Replica
+from .weights import InFlight
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Deployment:
     ray_address: `local`, `auto` or host:port.
     max_restarts: of each replica, by Ray.
     start_s: how long a replica may take to start, or to come back.
+    in_flight: what becomes of running calls when new weights are loaded.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class Deployment:
         max_restarts: int = 3,
         start_s: float = 600.0,
         tries: int = 3,
+        in_flight: InFlight = "wait",
     ) -> None:
-        self.engine = RayEngine(tries=tries, ready_wait_s=start_s)
+        model = str(engine_args["model"])
+        self.engine = RayEngine(tries=tries, ready_wait_s=start_s, model=model, in_flight=in_flight)
         self._engine_args = dict(engine_args)
         self._replicas = replicas
         self._placement = placement(tensor_parallel, pipeline_parallel, gpus)
@@ -97,14 +101,20 @@ class Deployment:
             ),
         )
         handle = actor.remote(self._engine_args | where.engine_args, self._gpus)
-        return Replica(name, handle, restart_s=self._start_s, on_ready=self.engine.replica_is_ready)
+        return Replica(
+            name,
+            handle,
+            restart_s=self._start_s,
+            on_ready=self.engine.replica_is_ready,
+            renew=self.engine.weights.renew,
+        )
 
     async def _watch_replicas(self) -> None:
         while True:
             await asyncio.sleep(_WATCH_S)
             for replica in self.engine.replicas:
                 # Its own calls say the same of a busy one.
-                if replica.state == "ready" and replica.in_flight == 0:
+                if replica.state == "ready" and replica.in_flight == 0 and self.engine.weights.state == "serving":
                     with contextlib.suppress(ModelError):
                         await replica.check()
 

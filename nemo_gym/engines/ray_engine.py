@@ -15,7 +15,8 @@ from ..exchange.call import Attempt
 from ..exchange.errors import ModelError
 from ..exchange.ids import uuid7
 from .engine import EnginePiece, EngineReply, EngineRequest
-from .replica import Replica
+from .replica import ABORTED, Replica
+from .weights import InFlight, Weights
 
 _SLACK = 8
 """Calls by which a rollout's own replica may be busier than the least busy one: its cached prefix is worth that."""
@@ -25,10 +26,15 @@ class RayEngine:
     """Args:
     tries: at most, for one call.
     ready_wait_s: how long a call waits for a replica to be ready.
+    model: the folder of the weights that the replicas start with.
+    in_flight: what becomes of running calls when new weights are loaded.
     """
 
-    def __init__(self, *, tries: int = 3, ready_wait_s: float = 120.0) -> None:
+    def __init__(
+        self, *, tries: int = 3, ready_wait_s: float = 120.0, model: str = "", in_flight: InFlight = "wait"
+    ) -> None:
         self.replicas: list[Replica] = []
+        self.weights = Weights(self.replicas, model, in_flight=in_flight, seconds=ready_wait_s)
         self._tries = tries
         self._ready_wait_s = ready_wait_s
         self._ready = asyncio.Event()
@@ -51,6 +57,8 @@ class RayEngine:
     ) -> EngineReply:
         self._check_room(request)
         for number in range(1, self._tries + 1):
+            if self.weights.state != "serving":
+                await self._admitted()
             replica = await self._choose(request.affinity)
             started = time.time()
             failure: ModelError | None = None
@@ -58,7 +66,7 @@ class RayEngine:
                 reply = await replica.generate(uuid7(), request)
             except ModelError as error:
                 failure = error
-                if number == self._tries or error.kind != "unreachable":
+                if number == self._tries or (error.kind != "unreachable" and error.code != ABORTED):
                     raise
             else:
                 if on_piece is not None:
@@ -81,6 +89,12 @@ class RayEngine:
                 param="messages",
             )
 
+    async def _admitted(self) -> None:
+        try:
+            await asyncio.wait_for(self.weights.admitted(), self._ready_wait_s)
+        except TimeoutError:
+            raise ModelError(503, "overloaded", f"the engine is {self.weights.state}", retry_after=5.0) from None
+
     async def _choose(self, affinity: str | None) -> Replica:
         deadline = asyncio.get_running_loop().time() + self._ready_wait_s
         while True:
@@ -96,16 +110,18 @@ class RayEngine:
                 raise ModelError(503, "overloaded", "no engine replica is ready", retry_after=5.0) from None
 
     async def load(self, source: str | Any, version: int) -> None:
-        raise ModelError(501, "invalid", "this engine does not take new weights")
+        await self.weights.load(source, version)
 
     async def pause(self, abort: bool) -> None:
-        raise ModelError(501, "invalid", "this engine cannot be paused")
+        await self.weights.sleep(0, "abort" if abort else "wait")
 
     async def resume(self) -> None:
-        raise ModelError(501, "invalid", "this engine cannot be paused")
+        await self.weights.wake()
 
     async def check(self) -> int:
         """A token of every replica that is not lost; the oldest version among them."""
+        if self.weights.state != "serving":
+            raise ModelError(503, "overloaded", f"the engine is {self.weights.state}", retry_after=1.0)
         waiting = [replica for replica in self.replicas if replica.state != "ready"]
         if waiting:
             raise ModelError(503, "overloaded", f"{waiting[0].name} is {waiting[0].state}", retry_after=5.0)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from array import array
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -16,12 +17,16 @@ import numpy as np
 from ..exchange.errors import ModelError
 from ..exchange.reply import Finish, TokenTrace
 from .engine import EngineOutput, EngineReply, EngineRequest
-from .vllm_actor import CHECK_S, ActorFailure, ActorOutput, ActorReply
+from .vllm_actor import ActorFailure, ActorOutput, ActorReply
 
 logger = logging.getLogger(__name__)
 
+CHECK_S = 30.0
+"""A hung worker passes vLLM's own health check; only a token that comes in time tells."""
 _REVIVE_PAUSE_S = 1.0
 _CLOSE_S = 6.0
+ABORTED = "aborted"
+"""The code of a call that the engine ended itself, to make room for new weights."""
 _FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length"}
 
 
@@ -31,14 +36,26 @@ class Replica:
     handle: the actor's handle.
     restart_s: how long a restart may take before the replica is given up.
     on_ready: called when it answers again.
+    renew: brings a restarted one to the current weights; raises ModelError.
     """
 
-    def __init__(self, name: str, handle: Any, *, restart_s: float, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        handle: Any,
+        *,
+        restart_s: float,
+        on_ready: Callable[[], None],
+        renew: Callable[[Replica], Awaitable[None]] | None = None,
+    ) -> None:
         self.name = name
         self.state: Literal["starting", "ready", "restarting", "lost"] = "starting"
         self.in_flight = 0
         self.context: int | None = None
         self.restarts = 0
+        self.paused_until = -math.inf
+        """Of the loop's clock: until then no token can be expected of it."""
+        self._renew = renew
         self._handle = handle
         self._restart_s = restart_s
         self._on_ready = on_ready
@@ -94,11 +111,22 @@ class Replica:
     async def check(self) -> int:
         """One real token. A replica that does not give one is restarted."""
         try:
-            return await asyncio.wait_for(self._call("check"), CHECK_S + 5.0)
+            return await asyncio.wait_for(self._call("check"), CHECK_S)
         except TimeoutError:
-            self._kill(no_restart=False)
-            self._lost_for_now("it hangs")
+            if asyncio.get_running_loop().time() < self.paused_until + CHECK_S:
+                raise ModelError(503, "overloaded", "the engine is paused", retry_after=1.0) from None
+            self.restart("it hangs")
             raise ModelError(503, "timeout", "the engine hangs and is restarted", retry_after=10.0) from None
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Anything else of the actor. Raises ModelError."""
+        return await self._call(method, *args)
+
+    def restart(self, why: str) -> None:
+        """Ends the engine, so that Ray starts it anew."""
+        if self.state == "ready":
+            self._kill(no_restart=False)
+            self._lost_for_now(why)
 
     async def _call(self, method: str, *args: Any) -> Any:
         """A call of the actor; cancelling it cancels the actor's task."""
@@ -140,6 +168,8 @@ class Replica:
             await asyncio.sleep(_REVIVE_PAUSE_S)
             try:
                 await asyncio.wait_for(self._call("check"), deadline - loop.time())
+                if self._renew is not None:
+                    await self._renew(self)
             except (ModelError, TimeoutError):
                 continue
             logger.warning("%s answers again", self.name)
@@ -176,7 +206,10 @@ def _output(output: ActorOutput) -> EngineOutput:
     finish = _FINISHES.get(output.finish or "")
     if finish is None:
         # A19: an engine that ends with abort, error or nothing has failed; it has not stopped.
-        raise ModelError(502, "backend", f"the engine ended a generation with {output.finish or 'no reason'!r}")
+        code = ABORTED if output.finish == "abort" else None
+        raise ModelError(
+            502, "backend", f"the engine ended a generation with {output.finish or 'no reason'!r}", code=code
+        )
     sequence = output.stop if isinstance(output.stop, str) else None
     tokens = TokenTrace(
         ids=_array("i", output.ids),

@@ -24,12 +24,11 @@ from msgspec import Struct
 
 from ..exchange.request import Sampling
 from . import forked
-from .sampling import engine_fields, schema_fields
+from .checkpoint import BadCheckpoint
+from .sampling import engine_fields
+from .vllm_weights import EngineWeights
 
 logger = logging.getLogger(__name__)
-
-CHECK_S = 30.0
-"""A hung worker passes vLLM's own health check; only a token that comes in time tells."""
 
 
 class ActorOutput(Struct, frozen=True):
@@ -51,6 +50,8 @@ class ActorOutput(Struct, frozen=True):
 class ActorReply(Struct, frozen=True):
     outputs: tuple[ActorOutput, ...]
     cached: int | None
+    prompt_logprobs: np.ndarray | None = None
+    """float32; the first is not a number."""
 
 
 class ActorFailure(Struct, frozen=True):
@@ -73,27 +74,36 @@ class VllmActor:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = {"logprobs_mode": "processed_logprobs", "disable_log_stats": True} | dict(engine_args)
+        args = {
+            "logprobs_mode": "processed_logprobs",
+            "disable_log_stats": True,
+            "worker_extension_cls": f"{__package__}.worker.WeightsWorker",
+        } | dict(engine_args)
         self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
         self._context = int(self._engine.model_config.max_model_len)
         self._defaults = dict(self._engine.model_config.get_diff_sampling_param() or {})
         self._memory = _shared_memory()
-        self._version = 0
+        self._weights = EngineWeights(self._engine, gpus)
         self._checks = 0
 
     async def describe(self) -> dict[str, Any]:
         """Facts that the server needs and that only the engine knows."""
-        return {"context": self._context, "pid": os.getpid(), "version": self._version}
+        return {"context": self._context, "pid": os.getpid(), "version": self._weights.version}
 
     async def generate(
-        self, call_id: str, prompt_ids: np.ndarray, sampling: Sampling, schema: Mapping[str, Any] | None = None
+        self,
+        call_id: str,
+        prompt_ids: np.ndarray,
+        sampling: Sampling,
+        guide: Mapping[str, Any] | None = None,
+        prompt_logprobs: bool = False,
     ) -> ActorReply | ActorFailure:
         """One whole answer; cancelling the task aborts the generation."""
         from vllm.exceptions import VLLMClientError
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
-            final = await self._final(call_id, prompt_ids, sampling, schema)
+            final = await self._final(call_id, prompt_ids, sampling, guide, prompt_logprobs)
         except EngineDeadError:
             self._end()
         except (VLLMClientError, ValueError) as error:
@@ -102,17 +112,25 @@ class VllmActor:
             logger.exception("generation failed")
             return ActorFailure(False, type(error).__name__)
         outputs = tuple(self._output(output, sampling.logprobs) for output in final.outputs)
-        return ActorReply(outputs, final.num_cached_tokens)
+        prompt = _first_each(final.prompt_logprobs) if prompt_logprobs else None
+        return ActorReply(outputs, final.num_cached_tokens, prompt)
 
     async def _final(
-        self, call_id: str, prompt_ids: np.ndarray, sampling: Sampling, schema: Mapping[str, Any] | None
+        self,
+        call_id: str,
+        prompt_ids: np.ndarray,
+        sampling: Sampling,
+        guide: Mapping[str, Any] | None,
+        prompt_logprobs: bool,
     ) -> Any:
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         fields = engine_fields(sampling, self._context - len(prompt_ids), self._defaults)
-        if schema is not None:
-            fields["structured_outputs"] = StructuredOutputsParams(**schema_fields(schema))
+        if guide is not None:
+            fields["structured_outputs"] = StructuredOutputsParams(**guide)
+        if prompt_logprobs:
+            fields["prompt_logprobs"] = 0
         params = SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **fields)
         final = None
         async for output in self._engine.generate(TokensPrompt(prompt_token_ids=prompt_ids.tolist()), params, call_id):
@@ -121,8 +139,6 @@ class VllmActor:
 
     def _output(self, output: Any, alternatives: int | None) -> ActorOutput:
         flat = output.logprobs
-        starts = np.asarray(flat.start_indices, dtype=np.int64)
-        values = np.asarray(flat.logprobs, dtype=np.float32)
         texts = top = None
         if alternatives is not None:
             texts = tuple(flat.decoded_tokens[start] or "" for start in flat.start_indices)
@@ -130,24 +146,38 @@ class VllmActor:
         return ActorOutput(
             index=output.index,
             ids=np.asarray(output.token_ids, dtype=np.int32),
-            logprobs=values[starts],
+            logprobs=_first_each(flat),
             text=output.text,
             finish=output.finish_reason,
             stop=output.stop_reason,
-            versions=((0, self._version),),
+            versions=self._weights.versions(output),
             texts=texts,
             top=top,
         )
 
     async def check(self) -> int:
-        """One real token, in time; the policy version it bears."""
+        """One real token; the policy version it bears."""
         self._checks += 1
-        prompt = np.zeros(1, dtype=np.int32)
-        answer = self.generate(f"check-{self._checks}", prompt, Sampling(max_tokens=1))
-        reply = await asyncio.wait_for(answer, CHECK_S)
+        reply = await self.generate(f"check-{self._checks}", np.zeros(1, dtype=np.int32), Sampling(max_tokens=1))
         if isinstance(reply, ActorFailure):
             raise RuntimeError(reply.message)
-        return self._version
+        return self._weights.version
+
+    async def weights(self, step: str, *args: Any) -> Any:
+        """One of the steps of `EngineWeights`; an ActorFailure when it failed."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            if step in ("stage", "unstage"):
+                return await asyncio.to_thread(getattr(self._weights, step), *args)
+            return await getattr(self._weights, step)(*args)
+        except EngineDeadError:
+            self._end()
+        except BadCheckpoint as error:
+            return ActorFailure(True, str(error))
+        except Exception as error:
+            logger.exception("weights: %s failed", step)
+            return ActorFailure(False, str(error) or type(error).__name__)
 
     async def unfinished(self) -> int:
         """Generations in progress."""
@@ -185,6 +215,13 @@ def _shared_memory() -> set[str]:
         with contextlib.suppress(psutil.Error):
             maps.update(entry.path for entry in process.memory_maps() if entry.path.startswith("/dev/shm/psm_"))
     return maps
+
+
+def _first_each(flat: Any) -> np.ndarray:
+    """The log-prob of each position's own token, which comes first; not a number where there is none."""
+    starts, ends = (np.asarray(side, dtype=np.int64) for side in (flat.start_indices, flat.end_indices))
+    values = np.append(np.asarray(flat.logprobs, dtype=np.float32), np.float32("nan"))
+    return values[np.where(starts < ends, starts, -1)]
 
 
 def _alternatives(flat: Any, position: int) -> dict[str, float]:

@@ -25,7 +25,7 @@ from ..lineage.tree import Lineage
 from ..web import client, workers
 from ..web.correlation import api_key, session_id, split_rollout
 from ..web.service import ServerContext
-from . import counting, policy
+from . import counting, policy, weights
 from .adapt import Adapter
 from .admission import Admission
 from .answer import Answer
@@ -179,6 +179,8 @@ class ModelApp:
             await self._status.answer(path, headers, delivery)
         elif path == policy.PATH and method in ("GET", "PUT"):
             await policy.answer(self, scope, receive, delivery)
+        elif path in weights.PATHS and method == "POST":
+            await weights.answer(self, path, scope, receive, delivery)
         elif rollout_id is not None and (method, path) in (("POST", "/seal"), ("GET", "/calls")):
             await self._records.answer(path, rollout_id, scope, receive, delivery)
         else:

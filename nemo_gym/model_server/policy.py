@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .app import ModelApp
 
 PATH = "/policy_version"
-_LIMIT = 2**31
+LIMIT = 2**31
 
 
 async def answer(app: ModelApp, scope: Any, receive: Any, delivery: Delivery) -> None:
@@ -30,9 +30,13 @@ async def answer(app: ModelApp, scope: Any, receive: Any, delivery: Delivery) ->
     if problem is not None:
         await delivery.whole(error_body(problem.message), problem.status)
         return
+    if app.server.weights is not None:
+        words = "the engines of this server say their own version: new weights come with POST /weights"
+        await delivery.whole(error_body(words), 409)
+        return
     version = _version(body)
     if version is None:
-        words = f'policy_version: expected a whole number from 0 to {_LIMIT - 1}, as in {{"policy_version": 7}}'
+        words = f'policy_version: expected a whole number from 0 to {LIMIT - 1}, as in {{"policy_version": 7}}'
         await delivery.whole(error_body(words), 400)
         return
     held.value = version
@@ -44,5 +48,5 @@ def _version(body: bytes) -> int | None:
         version = msgspec.json.decode(body)["policy_version"]
     except (msgspec.DecodeError, UnicodeError, LookupError, TypeError):
         return None
-    good = isinstance(version, int) and not isinstance(version, bool) and 0 <= version < _LIMIT
+    good = isinstance(version, int) and not isinstance(version, bool) and 0 <= version < LIMIT
     return version if good else None

@@ -21,6 +21,7 @@ from . import methods
 from .versions import PolicyVersion
 
 if TYPE_CHECKING:
+    from ..engines.weights import Weights
     from .app import ModelApp
 
 
@@ -88,6 +89,11 @@ class SimpleResponsesAPIModel(SimpleServer):
     def policy_version(self) -> PolicyVersion:
         """What a trainer says of the engines' weights."""
         return self._policy_version
+
+    @property
+    def weights(self) -> Weights | None:
+        """Those of engines that are this server's own."""
+        return None
 
     @property
     def developer_role_unknown(self) -> bool:

@@ -16,6 +16,7 @@ from nemo_gym.config import paths
 
 if TYPE_CHECKING:
     from nemo_gym.engines.deployment import Deployment
+    from nemo_gym.engines.weights import Weights
 
 _CPU_ARGS = {"dtype": "float32", "enforce_eager": True, "block_size": 32}
 """Where there is no GPU: log-probs that a trainer can reproduce, a quick start, prefixes shared from 32 tokens on."""
@@ -48,6 +49,9 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     ray: RayConfig = Field(default_factory=RayConfig)
     start_timeout_s: float = Field(default=600.0, gt=0)
     """How long a replica may take to start, or to come back."""
+    weights_in_flight: Literal["wait", "keep", "abort"] = "wait"
+    """What becomes of running calls when new weights come: they end first; they are frozen, and go on with the new
+    ones; they are ended, and asked anew."""
     max_restarts: int = Field(default=3, ge=0)
     num_workers: int | None = Field(default=None, ge=1, le=1)
     """One process, which has the engines."""
@@ -80,6 +84,7 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             max_restarts=config.max_restarts,
             start_s=config.start_timeout_s,
             tries=config.retries + 1,
+            in_flight=config.weights_in_flight,
         )
         # Beside the engine's start: the template and the tokenizer take seconds too.
         starting = asyncio.create_task(self._deployment.start())
@@ -97,6 +102,12 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             config.served_name,
             config.history,
         )
+
+        self.policy_version.value = self._deployment.engine.weights.version
+
+    @property
+    def weights(self) -> Weights | None:
+        return None if self._deployment is None else self._deployment.engine.weights
 
     async def stop(self) -> None:
         if self._deployment is not None:
