@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _REST_S = 1.0
 """Of a replica that is overrun and does not say for how long."""
+_LOOK_AGAIN_S = 1.0
+"""Where there are limits: another process may have used less of them than was thought."""
 
 
 class Replica(Generic[T]):
@@ -84,6 +86,7 @@ class Pool(Generic[T]):
         self._unwell: set[Replica[T]] = set()
         """Those whose health has to be looked at."""
         self._limits = limits or Limits()
+        self._look_again_s = math.inf if self._limits.none else _LOOK_AGAIN_S
         self._patient = patient
         self._waiting: deque[asyncio.Event] = deque()
 
@@ -112,8 +115,8 @@ class Pool(Generic[T]):
     async def take(self, affinity: str | None, *, until: float, avoid: Collection[str] = ()) -> Place[T]:
         """A place. Raises ModelError with the time to come back when there is none by `until` (the loop's time)."""
         now = asyncio.get_running_loop().time()
-        if not self._waiting and (replica := self._choose(affinity, avoid, now)) is not None:
-            return self._begun(replica, now)
+        if not self._waiting and (place := self._begun(affinity, avoid, now)) is not None:
+            return place
         if len(self._waiting) >= self._max_queue:
             raise ModelError(429, "rate_limit", "too many calls are waiting", code="queue_full", retry_after=1.0)
         mine = asyncio.Event()
@@ -130,16 +133,16 @@ class Pool(Generic[T]):
             now = loop.time()
             change = math.inf
             if self._waiting[0] is mine:
-                replica = self._choose(affinity, avoid, now)
-                if replica is not None:
-                    return self._begun(replica, now)
+                place = self._begun(affinity, avoid, now)
+                if place is not None:
+                    return place
                 change = self._next_change(now)
                 if change > until and not any(one.full for one in self.replicas):
                     raise self._late(change - now)
             if now >= until:
                 raise self._late(1.0)
             mine.clear()
-            at = loop.call_at(min(change, until), mine.set)
+            at = loop.call_at(min(change, until, now + self._look_again_s), mine.set)
             try:
                 await mine.wait()
             finally:
@@ -169,8 +172,6 @@ class Pool(Generic[T]):
         self._wake()
 
     def _choose(self, affinity: str | None, avoid: Collection[str], now: float) -> Replica[T] | None:
-        if self._limits.wait(now) > 0:
-            return None
         good = self._well(now)
         if avoid and (others := [one for one in good if one.name not in avoid]):
             good = others
@@ -185,17 +186,23 @@ class Pool(Generic[T]):
         self._unwell = {one for one in self._unwell if not one.health.is_plain(now)}
         return [one for one in self.replicas if one not in self._unwell or one.health.passes(now)]
 
-    def _begun(self, replica: Replica[T], now: float) -> Place[T]:
+    def _begun(self, affinity: str | None, avoid: Collection[str], now: float) -> Place[T] | None:
+        replica = self._choose(affinity, avoid, now)
+        spent = None if replica is None else self._limits.begin(now)
+        if replica is None or spent is None:
+            return None
         replica.count(1)
         replica.given += 1
         replica.health.begin()
-        return Place(replica, self._limits.begin(now))
+        return Place(replica, spent)
 
     def _next_change(self, now: float) -> float:
         """When a place may come free by the clock alone."""
         limited = self._limits.wait(now)
         rested = min((one.health.rests_until for one in self.replicas if not one.full), default=math.inf)
-        return max(now + limited, rested) if limited or rested > now else math.inf
+        if limited or rested > now:
+            return max(now + limited, rested)
+        return now + self._look_again_s  # nothing, or what another process gave back this moment
 
     def _late(self, seconds: float) -> ModelError:
         words = "no place came free in time"
