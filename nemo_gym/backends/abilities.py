@@ -1,7 +1,7 @@
 """What one HTTP endpoint can do, asked by routes of its own where it has them; {} or None where it cannot be told.
 
 `probe` asks of any backend what a generation shows; this asks what decides how requests are written: token ids, the
-context, which roles the template renders, and whether log-probs have the temperature in them.
+context, which roles the template renders, whether images are taken, and whether log-probs have the temperature in them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from .logprobs import mode_of
 _LIST_S = 10.0
 _GENERATE_S = 60.0
 _PROBE_WORDS = 16
+PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PQQkAAAgAsetfWiP4FgYr"
+    "sKZeS0BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElFTkSuQmCC"
+)
+"""A red square."""
 _ROLES = {
     "developer": ["PROBE", "user"],
     "several_systems": ["system", "PROBE", "user"],
@@ -95,12 +100,31 @@ async def renders(link: Link, url: str, model: str) -> dict[str, bool]:
     return found
 
 
+async def sees(link: Link, url: str, model: str) -> bool | None:
+    """Whether the endpoint takes an image, by rendering one (vLLM's tokenize route): nothing is generated for it."""
+    text = {"type": "text", "text": "What is this?"}
+    if await _rendered(link, url, model, [text]) != 200:
+        return None
+    status = await _rendered(link, url, model, [text, {"type": "image_url", "image_url": {"url": PICTURE}}])
+    return True if status == 200 else False if status in (400, 415, 422, 501) else None
+
+
+async def _rendered(link: Link, url: str, model: str, content: list[dict[str, Any]]) -> int:
+    body = codec.encode({"model": model, "messages": [{"role": "user", "content": content}]})
+    status, _, _ = await link.send("POST", _tokenize(url), body, seconds=_LIST_S)
+    return status
+
+
+def _tokenize(url: str) -> str:
+    return url.removesuffix("/v1") + "/tokenize"
+
+
 async def _tokens(link: Link, url: str, model: str, roles: list[str], probe: int | None = None) -> int | None:
     """The tokens of a conversation of one-word messages; None when it cannot be rendered."""
     texts = [" ".join(["probe"] * _PROBE_WORDS) if place == probe else "a" for place in range(len(roles))]
     messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
     body = codec.encode({"model": model, "messages": messages})
-    status, _, data = await link.send("POST", url.removesuffix("/v1") + "/tokenize", body, seconds=_LIST_S)
+    status, _, data = await link.send("POST", _tokenize(url), body, seconds=_LIST_S)
     try:
         count = codec.decode(data)["count"] if status == 200 else None
     except (ValueError, LookupError, TypeError):

@@ -76,6 +76,7 @@ class HttpBackend:
         """How they are asked for."""
         self._logprobs_mode = logprobs_mode
         self._roles: dict[str, bool] | None = None
+        self._vision: bool | None = None
         self._sending = asyncio.Semaphore(AT_ONCE)
         self._pool = pool or pool_of(base_urls, retries=retries)
         self._attempts = Attempts(tries=retries + 1, seconds=timeout_s, repeatable=is_repeatable)
@@ -169,10 +170,12 @@ class HttpBackend:
             self._ask_token_ids, self._asked = asked is not None, asked or self._asked
         if self._roles is None and self._asks:
             self._roles = await abilities.renders(self._link, url, self._model)
+            self._vision = await abilities.sees(self._link, url, self._model)
         context = served.get("max_model_len")
         return Capabilities(
             token_ids=self._ask_token_ids,
             logprobs=self._ask_token_ids,
+            vision=self._vision,
             context=context if isinstance(context, int) else None,
             **(self._roles or {}),
         )

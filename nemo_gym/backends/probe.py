@@ -19,6 +19,7 @@ from ..exchange.parts import Media, Message, Part, Text, ToolCall
 from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest, Sampling
 from ..exchange.tools import Tool
+from .abilities import PICTURE
 from .backend import Capabilities
 from .logprobs import mode_of
 
@@ -42,11 +43,6 @@ _SCHEMA = {
     "required": ["answer"],
     "additionalProperties": False,
 }
-_PICTURE = (
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PQQkAAAgAsetfWiP4FgYr"
-    "sKZeS0BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElFTkSuQmCC"
-)
-"""A red square."""
 
 
 class Finding(Struct, frozen=True):
@@ -180,7 +176,7 @@ class _Examination:
             return Finding("images", False)
         words = Text("Which colour is this?")
         without = await self.ask(Message("user", (words,)), Sampling(max_tokens=_FEW))
-        given = await self.ask(Message("user", (words, Media("image", _PICTURE))), Sampling(max_tokens=_FEW))
+        given = await self.ask(Message("user", (words, Media("image", PICTURE))), Sampling(max_tokens=_FEW))
         if without.usage.prompt is None or given.usage.prompt is None:
             return Finding("images", None, "accepted; without usage there is no telling whether it was looked at")
         more = given.usage.prompt - without.usage.prompt
