@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from itertools import islice
 from pathlib import Path
@@ -52,6 +53,7 @@ async def learn(servers: Servers, plan: Plan, seed: int, folder: Path, say: Say)
             made = await asyncio.to_thread(learner.step, policy.read(batch.folder / "exports" / "token_rows"))
             clock.lap("learn")
             await servers.load(learner.save(folder / "weights" / f"{step:03d}"))
+            shutil.rmtree(folder / "weights" / f"{step - 1:03d}", ignore_errors=True)  # nothing asks for it any more
             clock.lap("load")
             curve.append(Line(step, batch.mean, batch.mixed, exported.policy_versions, version, made, clock.seconds))
             say(_in_words(curve[-1]))

@@ -104,7 +104,9 @@ class Servers:
     async def load(self, weights: Path) -> None:
         """Every token that is sampled from now on is sampled by these weights, and says so."""
         version = self.version + 1
-        answer = await self._client.post(MODEL_SERVER, "/weights", json={"path": str(weights), "version": version})
+        answer = await self._client.post(
+            MODEL_SERVER, "/weights", json={"path": str(weights), "policy_version": version}
+        )
         said: dict[str, Any] = json.loads(await answer.read())
         if answer.status != 200:
             raise RuntimeError(f"the model server did not take the weights: {answer.status} {said}")

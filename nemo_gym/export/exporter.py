@@ -11,23 +11,18 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from hashlib import blake2b
 from pathlib import Path
 
 from ..capture.store import CaptureStore
-from . import account as accounts
 from . import manifest, sources
 from .account import Account
-from .breaks import beginning
-from .calls import Captured, CapturedCall, rollouts, survey
-from .forest import Forest, without_ids
+from .calls import CapturedCall, rollouts, survey
 from .formats import FORMATS
-from .formats.format import Format, Rollout
-from .ledger import Entry, Ledger
+from .formats.format import Format
+from .ledger import Ledger
 from .manifest import ExportSummary
 from .options import ExportError, Options, check
-from .sequences import Sequence as Tokens
-from .sequences import choose, sequences
+from .parcels import Packer, Parcel, loose
 from .sources import Source
 
 __all__ = ["FORMATS", "ExportError", "ExportSummary", "Options", "export"]
@@ -91,15 +86,15 @@ def _export(source: Source, names: list[str], options: Options, scratch: Path) -
             ledger.read_results(source.results, usage="_tokens" in (options.where or ""))
         newest = survey(store, ledger, exact_versions=options.max_staleness is not None, alone=alone)
         ledger.judge(options, newest, alone=alone)
-        writers: list[Format] = [FORMATS[name](scratch / name, options) for name in names]
-        exporter = _Exporter(ledger, writers, options, alone)
+        formats: list[Format] = [FORMATS[name](scratch / name, options) for name in names]
+        exporter, packer = _Exporter(ledger, formats), Packer(formats, options, alone=alone)
         for item in rollouts(store, ledger, alone=alone):
             if isinstance(item, CapturedCall):
-                exporter.loose(item)
+                exporter.account.add(loose(item))
             else:
-                exporter.rollout(item)
-        for writer in writers:
-            writer.close()
+                exporter.take(packer.pack(item, ledger.get(item.rollout_id)))
+        for one in formats:
+            one.close()
         exporter.left_out += ledger.without_calls()
         return exporter.summary(source.target)
     finally:
@@ -107,90 +102,49 @@ def _export(source: Source, names: list[str], options: Options, scratch: Path) -
 
 
 class _Exporter:
-    def __init__(self, ledger: Ledger, writers: list[Format], options: Options, alone: bool) -> None:
+    """Takes parcels, one after the other, and sums up."""
+
+    def __init__(self, ledger: Ledger, formats: list[Format]) -> None:
         self._ledger = ledger
-        self._alone = alone
-        self._writers = writers
-        self._options = options
-        self._account = Account()
+        self._formats = formats
         self._exported = 0
         self._beginnings: Counter[str] = Counter()
-        self._versions: tuple[int | None, int | None] = (None, None)
-        self._explains = any(writer.needs_tokens for writer in writers)
+        self._versions: tuple[int, ...] = ()
+        self.account = Account()
         self.left_out: Counter[str] = Counter()
 
-    def summary(self, target: Path) -> ExportSummary:
-        return ExportSummary(
-            formats=manifest.described(self._writers, target),
-            rollouts=self._exported,
-            left_out=dict(self.left_out),
-            **manifest.tokens(self._account),
-            sequences=dict(self._beginnings),
-            policy_versions=self._versions,
-        )
-
-    def loose(self, call: CapturedCall) -> None:
-        self._account.add(accounts.left_out([call], "no_rollout" if call.rollout_id is None else "after_seal"))
-
-    def rollout(self, captured: Captured) -> None:
-        entry = self._ledger.get(captured.rollout_id)
-        blind = sum(map(without_ids, captured.calls))
-        if blind:
-            self._account.calls["no_token_ids"] += blind
-        reason = entry.reason
-        if reason is None and captured.missing and "calls_missing" not in self._options.include:
-            reason = "calls_missing"
-        if reason is not None:
-            self._leave_out(captured, reason)
+    def take(self, parcel: Parcel) -> None:
+        if parcel.reason is not None:
+            self._leave_out(parcel.reason, parcel.account)
             return
-        forest = Forest(captured.calls)
-        choose(forest, self._options.branches)
-        rows = list(sequences(forest, self._options.branches))
-        reason = self._unwanted(entry, captured, rows)
-        if reason is not None:
-            self._leave_out(captured, reason)
+        if parcel.as_duplicate is not None and not self._ledger.first_to_say(parcel.said or b""):
+            self._leave_out("duplicate", parcel.as_duplicate)
             return
-        stated = captured.sealed or not self._alone  # else nobody has said which calls there are
-        complete = not blind and not captured.missing and entry.whole and stated
-        rollout = Rollout(entry, captured.calls, rows, self._options.branches, complete)
-        self._account.add(accounts.exported(forest, rows))
-        made = [writer.add(rollout) for writer in self._writers]
-        if not any(made):
+        self.account.add(parcel.account)
+        taken = [
+            one.take(made, parcel.entry)
+            for one, made in zip(self._formats, parcel.made, strict=True)
+            if made is not None
+        ]
+        if not any(taken):
             self.left_out["nothing_to_train"] += 1
             return
         self._exported += 1
-        self._note(rows, forest)
+        self._beginnings.update(parcel.beginnings)
+        known = (*parcel.versions, *self._versions)
+        self._versions = (min(known), max(known)) if known else ()
 
-    def _unwanted(self, entry: Entry, captured: Captured, rows: list[Tokens]) -> str | None:
-        options = self._options
-        longest = max(map(len, rows), default=0)
-        if options.min_tokens is not None and longest < options.min_tokens:
-            return "too_short"
-        if options.max_tokens is not None and longest > options.max_tokens:
-            return "too_long"
-        if options.dedupe and not self._ledger.first_to_say(_said(entry, captured.calls)):
-            return "duplicate"
-        return None
-
-    def _leave_out(self, captured: Captured, reason: str) -> None:
+    def _leave_out(self, reason: str, account: Account) -> None:
         self.left_out[reason] += 1
-        self._account.add(accounts.left_out(captured.calls, reason))
+        self.account.add(account)
 
-    def _note(self, rows: list[Tokens], forest: Forest) -> None:
-        if self._explains:
-            self._beginnings.update(beginning(row, forest).cause for row in rows)
-        versions = [version for row in rows for one in row.trained for _, version in one.spoken.versions]
-        known = [version for version in (*versions, *self._versions) if version is not None]
-        self._versions = (min(known), max(known)) if known else (None, None)
-
-
-def _said(entry: Entry, calls: list[CapturedCall]) -> bytes:
-    """The digest of what a rollout said, in order: by its ids where there are any, else by its parts."""
-    digest = blake2b(entry.task_id.encode(), digest_size=16)
-    for call in calls:
-        if not call.trainable:
-            continue
-        for one in call.choices:
-            digest.update(one.ids if one.ids is not None else one.parts)
-            digest.update(b"|")
-    return digest.digest()
+    def summary(self, target: Path) -> ExportSummary:
+        oldest, newest = self._versions or (None, None)
+        return ExportSummary(
+            formats=manifest.described(self._formats, target),
+            rollouts=self._exported,
+            left_out=dict(self.left_out),
+            **manifest.tokens(self.account),
+            sequences=dict(self._beginnings),
+            policy_versions=(oldest, newest),
+        )

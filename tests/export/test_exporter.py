@@ -219,7 +219,7 @@ def test_an_export_that_fails_leaves_the_earlier_one(job, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nemo_gym.export.formats.token_rows.TokenRows.add", full)
+    monkeypatch.setattr("nemo_gym.export.formats.token_rows.TokenRows.take", full)
     assert main([str(job.folder)]) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert pq.read_table(job.folder / "exports" / "token_rows").num_rows == 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import mimetypes
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -30,8 +31,8 @@ main one are in `subagent_trajectories`. An answer that another trajectory of th
 in `extra`.
 """
 
-    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
-        told = list(rollout.dialogues(self.skipped))
+    def rows(self, rollout: Rollout, skipped: Counter[str]) -> Iterator[Mapping[str, Any]]:
+        told = list(rollout.dialogues(skipped))
         if not told:
             return
         main = max(told, key=lambda one: (one[0].is_main, one[0].branch))

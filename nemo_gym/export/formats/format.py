@@ -97,8 +97,16 @@ class Written(Struct):
     sha256: str
 
 
+class Made(Struct):
+    """What a format made of one rollout. It may have been made in another process."""
+
+    rows: list[Any]
+    skipped: Counter[str]
+    """Rows that could not be made, by reason."""
+
+
 class Format(Protocol):
-    """Rollouts in, files out."""
+    """Rollouts in, files out: rows are made of each rollout by itself, and taken in the order of the export."""
 
     name: ClassVar[str]
     card: ClassVar[str]
@@ -111,8 +119,16 @@ class Format(Protocol):
     @property
     def written(self) -> list[Written]: ...
     def __init__(self, folder: Path, options: Options) -> None: ...
-    def add(self, rollout: Rollout) -> int:
-        """How many rows it made."""
+    def wants(self, entry: Entry) -> bool:
+        """Whether anything that is made of this rollout would be taken."""
+        ...
+
+    def made(self, rollout: Rollout) -> Made:
+        """Changes nothing here."""
+        ...
+
+    def take(self, made: Made, entry: Entry) -> int:
+        """How many rows it took."""
         ...
 
     def close(self) -> None: ...
@@ -163,34 +179,37 @@ def _sha256(file: io.BufferedReader) -> str:
     return digest.hexdigest()
 
 
-class JsonLines:
-    """A format whose rows are JSON objects, one a line. A subclass says which rows a rollout makes."""
+class _File(Protocol):
+    parts: Parts
 
-    name: ClassVar[str]
-    card: ClassVar[str]
-    suffix: ClassVar[str] = ".jsonl"
-    needs_tokens: ClassVar[bool] = False
+    def __init__(self, parts: Parts) -> None: ...
+    def add(self, row: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+class Files:
+    """A format of rows, with a series of files for each split. A subclass says which rows a rollout makes."""
+
+    suffix: ClassVar[str]
+    file: ClassVar[type[_File]]
+    """Writes rows into the parts of one split."""
 
     def __init__(self, folder: Path, options: Options) -> None:
         self.options = options
         self.skipped: Counter[str] = Counter()
-        self._folder = folder
-        self._files: dict[str | None, _Lines] = {}
+        self._files: dict[str | None, _File] = {}
         for split in options.split_names:
-            self._files[split] = _Lines(Parts(folder, split, self.suffix, options))
+            self._files[split] = self.file(Parts(folder, split, self.suffix, options))
 
-    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
-        raise NotImplementedError
+    def wants(self, entry: Entry) -> bool:
+        return True
 
-    def add(self, rollout: Rollout) -> int:
-        count = 0
-        for row in self.rows(rollout):
-            self.write(row, rollout.entry.split)
-            count += 1
-        return count
-
-    def write(self, row: Mapping[str, Any], split: str | None) -> None:
-        self._files[split].add(orjson.dumps(row, default=_plain) + b"\n")
+    def take(self, made: Made, entry: Entry) -> int:
+        self.skipped.update(made.skipped)
+        file = self._files[entry.split]
+        for row in made.rows:
+            file.add(row)
+        return len(made.rows)
 
     def close(self) -> None:
         for file in self._files.values():
@@ -228,6 +247,28 @@ class _Lines:
             self._file.close()
             self.parts.end(self._digest.hexdigest())
             self._file = None
+
+
+class JsonLines(Files):
+    """A format whose rows are JSON objects, one a line."""
+
+    name: ClassVar[str]
+    card: ClassVar[str]
+    suffix: ClassVar[str] = ".jsonl"
+    needs_tokens: ClassVar[bool] = False
+    file = _Lines
+
+    def rows(self, rollout: Rollout, skipped: Counter[str]) -> Iterator[Mapping[str, Any]]:
+        """Those that cannot be made are counted."""
+        raise NotImplementedError
+
+    def made(self, rollout: Rollout) -> Made:
+        skipped: Counter[str] = Counter()
+        return Made([line(row) for row in self.rows(rollout, skipped)], skipped)
+
+
+def line(row: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(row, default=_plain) + b"\n"
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ rows with different keys would fill each other up with nulls.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 import orjson
 
 from ..conversations import Dialogue
+from ..ledger import Entry
 from ..options import Options
-from .format import JsonLines, Rollout
+from .format import JsonLines, Made, Rollout
 
 
 class Sft(JsonLines):
@@ -26,10 +28,10 @@ One row a conversation, for TRL's `SFTTrainer`: `messages`, `tools` (a JSON stri
 once for each end, its beginning each time; `trained` says of each message whether this row is the one to train it.
 """
 
-    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
-        for conversation, said in rollout.dialogues(self.skipped):
+    def rows(self, rollout: Rollout, skipped: Counter[str]) -> Iterator[Mapping[str, Any]]:
+        for conversation, said in rollout.dialogues(skipped):
             if is_multimodal(said.messages):
-                self.skipped["multimodal"] += 1
+                skipped["multimodal"] += 1
                 continue
             yield {
                 "messages": said.messages,
@@ -53,18 +55,14 @@ string, null without tools), `task_id`, `agent`. Rewards are the environment's t
         self._seen = bytearray()
         """One bit a task."""
 
-    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
-        task = rollout.entry.task
-        if task is None or self._was_seen(task):
-            return
-        for conversation, said in rollout.dialogues(self.skipped):
+    def rows(self, rollout: Rollout, skipped: Counter[str]) -> Iterator[Mapping[str, Any]]:
+        for conversation, said in rollout.dialogues(skipped):
             if conversation.path[0] is not rollout.calls[0]:
                 continue
             prompt = said.messages[: said.prompt]
             if not prompt or is_multimodal(prompt):
-                self.skipped["multimodal" if prompt else "no_prompt"] += 1
+                skipped["multimodal" if prompt else "no_prompt"] += 1
                 continue
-            self._seen[task // 8] |= 1 << task % 8
             yield {
                 "prompt": prompt,
                 "tools": tools_string(said),
@@ -72,6 +70,16 @@ string, null without tools), `task_id`, `agent`. Rewards are the environment's t
                 "agent": rollout.entry.agent,
             }
             return
+
+    def wants(self, entry: Entry) -> bool:
+        return entry.task is not None and not self._was_seen(entry.task)
+
+    def take(self, made: Made, entry: Entry) -> int:
+        if entry.task is None or not self.wants(entry):
+            return 0
+        if made.rows:
+            self._seen[entry.task // 8] |= 1 << entry.task % 8
+        return super().take(made, entry)
 
     def _was_seen(self, task: int) -> bool:
         self._seen.extend(bytes(max(0, task // 8 + 1 - len(self._seen))))
@@ -86,8 +94,8 @@ One row a conversation, for OpenAI's fine-tuning: `messages`, `tools`, `parallel
 row trains, or that the policy did not give, has `weight` 0. Reasoning is no part of that format.
 """
 
-    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
-        for _, said in rollout.dialogues(self.skipped):
+    def rows(self, rollout: Rollout, skipped: Counter[str]) -> Iterator[Mapping[str, Any]]:
+        for _, said in rollout.dialogues(skipped):
             row: dict[str, Any] = {
                 "messages": [_weighted(*one) for one in zip(said.messages, said.trained, strict=True)]
             }

@@ -6,7 +6,7 @@ Rollouts of one task may lie far apart in a run, so what is best and worst so fa
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from typing import Any
 import orjson
 
 from ..conversations import Dialogue
+from ..ledger import Entry
 from ..options import Options
-from .format import JsonLines, Rollout
+from .format import JsonLines, Made, Rollout, line
 from .messages import is_multimodal, tools_string
 
 _BEST = "(task, prompt, side, reward, split, row) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
@@ -40,40 +41,25 @@ JSON string, null without tools), `chosen_reward`, `rejected_reward`, `chosen_ro
             "PRIMARY KEY (task, prompt, side))"
         )
 
-    def add(self, rollout: Rollout) -> int:
-        """A pair is counted when its second side comes."""
-        for conversation, said in rollout.dialogues(self.skipped):
+    def made(self, rollout: Rollout) -> Made:
+        """One side, under the digest of its prompt."""
+        skipped: Counter[str] = Counter()
+        for conversation, said in rollout.dialogues(skipped):
             if conversation.is_main and conversation.path[0] is rollout.calls[0]:
-                return self._add(rollout, said)
-        return 0
+                return Made(_side(rollout, said, skipped), skipped)
+        return Made([], skipped)
 
-    def _add(self, rollout: Rollout, said: Dialogue) -> int:
-        if is_multimodal(said.messages) or not said.prompt:
-            self.skipped["multimodal" if said.prompt else "no_prompt"] += 1
-            return 0
-        entry = rollout.entry
-        prompt = said.messages[: said.prompt]
-        key = blake2b(orjson.dumps([prompt, said.tools]), digest_size=16).digest()
-        row = {
-            "prompt": prompt,
-            "answer": said.messages[said.prompt :],
-            "tools": tools_string(said),
-            "reward": entry.reward,
-            "rollout_id": entry.rollout_id,
-            "task_id": entry.task_id,
-            "agent": entry.agent,
-        }
-        values = (entry.reward, entry.split, orjson.dumps(row))
-        for side, better in (("chosen", ">"), ("rejected", "<")):
-            self._data.execute(
-                f"INSERT INTO side {_BEST} reward = excluded.reward, row = excluded.row "
-                f"WHERE excluded.reward {better} side.reward",
-                (entry.task, key, side, *values),
-            )
-        return 1
-
-    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
-        yield from ()
+    def take(self, made: Made, entry: Entry) -> int:
+        """A pair is counted when its second side comes."""
+        self.skipped.update(made.skipped)
+        for key, row in made.rows:
+            for side, better in (("chosen", ">"), ("rejected", "<")):
+                self._data.execute(
+                    f"INSERT INTO side {_BEST} reward = excluded.reward, row = excluded.row "
+                    f"WHERE excluded.reward {better} side.reward",
+                    (entry.task, key, side, entry.reward, entry.split, row),
+                )
+        return len(made.rows)
 
     def close(self) -> None:
         pairs = self._data.execute(
@@ -81,9 +67,28 @@ JSON string, null without tools), `chosen_reward`, `rejected_reward`, `chosen_ro
             "AND b.side = 'rejected' AND a.reward > b.reward ORDER BY task, prompt"
         )
         for chosen, rejected, split in pairs:
-            self.write(_pair(orjson.loads(chosen), orjson.loads(rejected)), split)
+            self._files[split].add(line(_pair(orjson.loads(chosen), orjson.loads(rejected))))
         self._data.close()
         super().close()
+
+
+def _side(rollout: Rollout, said: Dialogue, skipped: Counter[str]) -> list[tuple[bytes, bytes]]:
+    if is_multimodal(said.messages) or not said.prompt:
+        skipped["multimodal" if said.prompt else "no_prompt"] += 1
+        return []
+    entry = rollout.entry
+    prompt = said.messages[: said.prompt]
+    key = blake2b(orjson.dumps([prompt, said.tools]), digest_size=16).digest()
+    row = {
+        "prompt": prompt,
+        "answer": said.messages[said.prompt :],
+        "tools": tools_string(said),
+        "reward": entry.reward,
+        "rollout_id": entry.rollout_id,
+        "task_id": entry.task_id,
+        "agent": entry.agent,
+    }
+    return [(key, orjson.dumps(row))]
 
 
 def _pair(chosen: dict[str, Any], rejected: dict[str, Any]) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from ...capture.columns import array_of
-from ..options import Options
+from ..ledger import Entry
 from ..sequences import Sequence as Tokens
-from .format import Parts, Rollout, Written
+from .format import Files, Made, Parts, Rollout
 
 SCHEMA = pa.schema(
     [
@@ -61,37 +61,26 @@ One row a training sequence.
 | `complete` | bool | every call of the rollout is in the capture, with its ids, and its result holds |
 """
 
-_Row = tuple[Tokens, Rollout]
+
+class _Row(Struct):
+    """One row, its numbers as bytes."""
+
+    entry: Entry
+    input_ids: bytes
+    loss_mask: bytes
+    logprobs: bytes
+    policy_version: bytes
+    branch: int
+    group_id: str
+    run_id: str
+    model: str
+    complete: bool
+
+    def __len__(self) -> int:
+        return len(self.loss_mask)
 
 
-class TokenRows:
-    name: ClassVar[str] = "token_rows"
-    card: ClassVar[str] = CARD
-    suffix: ClassVar[str] = ".parquet"
-    needs_tokens: ClassVar[bool] = True
-
-    def __init__(self, folder: Path, options: Options) -> None:
-        self.skipped: Counter[str] = Counter()
-        self._files: dict[str | None, _Files] = {}
-        for split in options.split_names:
-            self._files[split] = _Files(Parts(folder, split, self.suffix, options))
-
-    def add(self, rollout: Rollout) -> int:
-        file = self._files[rollout.entry.split]
-        for sequence in rollout.sequences:
-            file.add((sequence, rollout))
-        return len(rollout.sequences)
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-
-    @property
-    def written(self) -> list[Written]:
-        return [one for file in self._files.values() for one in file.parts.written]
-
-
-class _Files:
+class _Parquet:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self._pending: list[_Row] = []
@@ -101,7 +90,7 @@ class _Files:
 
     def add(self, row: _Row) -> None:
         self._pending.append(row)
-        self._pending_tokens += len(row[0])
+        self._pending_tokens += len(row)
         if self._pending_tokens >= _BATCH_TOKENS or len(self._pending) >= _BATCH_ROWS:
             self._flush()
 
@@ -129,7 +118,7 @@ class _Files:
         assert self._writer is not None
         self._writer.write_batch(_batch(rows))
         self.parts.add(len(rows))
-        self._file_tokens += sum(len(sequence) for sequence, _ in rows)
+        self._file_tokens += sum(map(len, rows))
 
     def _begin_file(self) -> None:
         # A dictionary of token ids would be as large as the ids.
@@ -146,26 +135,24 @@ class _Files:
 
 
 def _batch(rows: list[_Row]) -> pa.RecordBatch:
-    entries = [rollout.entry for _, rollout in rows]
-    sequences = [sequence for sequence, _ in rows]
-    lengths = [len(sequence) for sequence in sequences]
+    lengths = [len(row) for row in rows]
     plain: dict[str, list[Any]] = {
-        "reward": [entry.reward for entry in entries],
-        "advantage": [entry.advantage for entry in entries],
-        "task_id": [entry.task_id for entry in entries],
-        "group_id": [rollout.group_id for _, rollout in rows],
-        "rollout_id": [entry.rollout_id for entry in entries],
-        "branch": [sequence.branch for sequence in sequences],
-        "run_id": [sequence.run_id for sequence in sequences],
-        "agent": [entry.agent for entry in entries],
-        "model": [sequence.model for sequence in sequences],
-        "complete": [rollout.complete for _, rollout in rows],
+        "reward": [row.entry.reward for row in rows],
+        "advantage": [row.entry.advantage for row in rows],
+        "task_id": [row.entry.task_id for row in rows],
+        "group_id": [row.group_id for row in rows],
+        "rollout_id": [row.entry.rollout_id for row in rows],
+        "branch": [row.branch for row in rows],
+        "run_id": [row.run_id for row in rows],
+        "agent": [row.entry.agent for row in rows],
+        "model": [row.model for row in rows],
+        "complete": [row.complete for row in rows],
     }
     columns = {
-        "input_ids": _lists([sequence.input_ids for sequence in sequences], lengths, pa.int32()),
-        "loss_mask": _lists([sequence.loss_mask for sequence in sequences], lengths, pa.int8()),
-        "logprobs": _lists([sequence.logprobs for sequence in sequences], lengths, pa.float32()),
-        "policy_version": _lists([sequence.policy_version for sequence in sequences], lengths, pa.int32()),
+        "input_ids": _lists([row.input_ids for row in rows], lengths, pa.int32()),
+        "loss_mask": _lists([row.loss_mask for row in rows], lengths, pa.int8()),
+        "logprobs": _lists([row.logprobs for row in rows], lengths, pa.float32()),
+        "policy_version": _lists([row.policy_version for row in rows], lengths, pa.int32()),
     } | {name: array_of(SCHEMA.field(name).type, values) for name, values in plain.items()}
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
@@ -175,3 +162,29 @@ def _lists(values: Sequence[bytes], lengths: list[int], kind: pa.DataType) -> pa
     flat = pa.Array.from_buffers(kind, offsets[-1], [None, pa.py_buffer(b"".join(values))])
     starts = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)])
     return pa.ListArray.from_arrays(starts, flat)
+
+
+class TokenRows(Files):
+    name: ClassVar[str] = "token_rows"
+    card: ClassVar[str] = CARD
+    suffix: ClassVar[str] = ".parquet"
+    needs_tokens: ClassVar[bool] = True
+    file = _Parquet
+
+    def made(self, rollout: Rollout) -> Made:
+        return Made([_row(sequence, rollout) for sequence in rollout.sequences], Counter())
+
+
+def _row(sequence: Tokens, rollout: Rollout) -> _Row:
+    return _Row(
+        rollout.entry,
+        sequence.input_ids,
+        sequence.loss_mask,
+        sequence.logprobs,
+        sequence.policy_version,
+        sequence.branch,
+        rollout.group_id,
+        sequence.run_id,
+        sequence.model,
+        rollout.complete,
+    )

@@ -6,6 +6,7 @@ own, as in `token_rows`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,12 +31,12 @@ last output item of each answer that is trained carries `prompt_token_ids`, `gen
 it was asked for.
 """
 
-    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
+    def rows(self, rollout: Rollout, skipped: Counter[str]) -> Iterator[Mapping[str, Any]]:
         for sequence in rollout.sequences:
             try:
                 yield _nemo_gym(rollout, sequence)
             except KeyError:
-                self.skipped["unreadable"] += 1  # contents that are no longer in the captures
+                skipped["unreadable"] += 1  # contents that are no longer in the captures
 
 
 def _nemo_gym(rollout: Rollout, sequence: Tokens) -> dict[str, Any]:
@@ -101,7 +102,7 @@ One row a training sequence, with the fields of verl's `AgentLoopOutput`: `promp
 of each response token, -1 where there is none; `advantage`, null unless it was asked for; the names).
 """
 
-    def rows(self, rollout: Rollout) -> Iterator[Mapping[str, Any]]:
+    def rows(self, rollout: Rollout, skipped: Counter[str]) -> Iterator[Mapping[str, Any]]:
         for sequence in rollout.sequences:
             start = sequence.trained[0].start
             at = start * WIDTH
