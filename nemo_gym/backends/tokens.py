@@ -203,13 +203,13 @@ class TokensBackend:
         tops = []
         for temperature in (1.0, 2.0):
             sampling = Sampling(temperature=temperature, max_tokens=1, logprobs=5)
-            asked = EngineRequest(self._renderer.encode(self._renderer.text(_PROBE)), sampling)
+            asked = EngineRequest(self._renderer.ids(_PROBE), sampling)
             tokens = (await self._engine.generate(asked)).outputs[0].tokens
             tops.append(tokens.top[0] if tokens.top else {})
         return mode_of(*tops)[0]
 
     async def count(self, request: ModelRequest) -> int:
-        return len(self._renderer.encode(self._renderer.text(request)))
+        return len(self._renderer.ids(request))
 
     async def close(self) -> None:
         for engine in self._engines:

@@ -33,6 +33,8 @@ class Prior(Struct, frozen=True, gc=False):
     """How many of the request's messages they cover."""
     reasoned: bool = False
     """Whether the completion began with reasoning."""
+    prompt: int = 0
+    """How many of the tokens were the prompt's; 0 where it is not known."""
 
 
 class Call:

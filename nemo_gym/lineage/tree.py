@@ -161,7 +161,8 @@ class _Rollout:
         completion = node.completions[choice]
         if node.prompt_ids is None or completion is None or node.tools != reading.tools or turn.role != "assistant":
             return None
-        return Prior(node.call_id, node.prompt_ids + completion, turn.end, node.reasoned[choice])
+        tokens = node.prompt_ids + completion
+        return Prior(node.call_id, tokens, turn.end, node.reasoned[choice], len(node.prompt_ids))
 
     def _without_moving_message(self, reading: _Reading) -> _Node | None:
         """Some clients end each request with a message of context that they move along instead of leaving it."""

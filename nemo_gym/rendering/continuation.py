@@ -1,8 +1,9 @@
 """The next turn's prompt begins with this turn's tokens, or the record says why not.
 
-A stand-in with a sentinel takes the place of the model's turn; what the template puts behind it, from the end
-token on, is the new turn's text. Its ids must be the end of the full render's ids: that proves that nothing
-behind the turn depends on what the turn held, and that no token spans the seam.
+A family of models that is known bridges to the next turn. For any other template a stand-in with a sentinel takes the
+place of the model's turn; what the template puts behind it, from the end token on, is the new turn's text. Its ids must
+be the end of the full render's ids: that proves that nothing behind the turn depends on what the turn held, and that no
+token spans the seam.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class Rendered(Struct, frozen=True):
 
 def render(renderer: Renderer, request: ModelRequest, prior: Prior | None, *, exact: bool = True) -> Rendered:
     """The prompt of a request that continues `prior`, if there is one."""
-    full = renderer.encode(renderer.text(request))
+    full = renderer.ids(request)
     if prior is None:
         return Rendered(full, "template")
     shared = prefix.shared(prior.tokens, full)
     if shared == len(prior.tokens) and (not exact or _turn_ends(renderer, prior.tokens, full)):
         return Rendered(full, "exact")
-    ids = _continued(renderer, request, prior, full) if exact else None
+    ids = (_bridged(renderer, request, prior) or _continued(renderer, request, prior, full)) if exact else None
     if ids is not None:
         return Rendered(ids, "exact")
     if shared == len(prior.tokens):
@@ -53,9 +54,22 @@ def _turn_ends(renderer: Renderer, tokens: array, full: array) -> bool:
     return tokens[-1] in renderer.end_ids or (len(full) > len(tokens) and full[len(tokens)] in renderer.end_ids)
 
 
+def _bridged(renderer: Renderer, request: ModelRequest, prior: Prior) -> array | None:
+    later = request.messages[prior.messages :]
+    if not later or any(message.role == "assistant" for message in later):
+        return None
+    return renderer.bridge(request, prior) if _answered(request, prior) else None
+
+
+def _answered(request: ModelRequest, prior: Prior) -> bool:
+    """Whether the request still has a turn of the model's where the earlier call's was."""
+    turn = prior.messages - 1
+    return 0 <= turn < len(request.messages) and request.messages[turn].role == "assistant"
+
+
 def _continued(renderer: Renderer, request: ModelRequest, prior: Prior, full: array) -> array | None:
     turn = prior.messages - 1
-    if not 0 <= turn < len(request.messages) or request.messages[turn].role != "assistant":
+    if not _answered(request, prior):
         return None
     stand_in = Message("assistant", (Text(_SENTINEL),))
     messages = (*request.messages[:turn], stand_in, *request.messages[turn + 1 :])
@@ -76,7 +90,7 @@ def _continued(renderer: Renderer, request: ModelRequest, prior: Prior, full: ar
 
 def _cause(renderer: Renderer, request: ModelRequest, prior: Prior, shared: int, full: array) -> str:
     turn = prior.messages - 1
-    if not 0 <= turn < len(request.messages) or request.messages[turn].role != "assistant":
+    if not _answered(request, prior):
         return "foreign_history"
     if renderer.decode(full).startswith(renderer.decode(prior.tokens)):
         return "neighbouring_tokens"

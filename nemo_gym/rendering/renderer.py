@@ -1,6 +1,7 @@
 """A renderer: the prompt's text, its ids, and what belongs to both.
 
-Chosen by the model folder; today that is always the folder's own template.
+Chosen by the model folder: a family of the `renderers` package where one gives the ids of the folder's own template,
+else that template alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..exchange.call import Prior
 from ..exchange.request import ModelRequest
+from .families import Family, of_folder
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
 
@@ -21,8 +24,16 @@ class Renderer(Protocol):
     end_ids: frozenset[int]
     added_tokens: Mapping[str, int]
 
-    def text(self, request: ModelRequest) -> str:
+    def ids(self, request: ModelRequest) -> array:
         """The prompt. Raises InvalidRequest when these messages cannot be rendered."""
+        ...
+
+    def text(self, request: ModelRequest) -> str:
+        """The same as text."""
+        ...
+
+    def bridge(self, request: ModelRequest, prior: Prior) -> array | None:
+        """The prompt as it goes on from an earlier call's tokens; None where that is not known."""
         ...
 
     def generation_prompt(self, effort: str | None = None) -> str:
@@ -43,24 +54,44 @@ class TemplateRenderer:
     """
 
     def __init__(self, folder: str | Path, template_kwargs: Mapping[str, Any] | None = None) -> None:
-        self._tokenizer = Tokenizer(folder)
-        self._template = ChatTemplate.load(folder, self._tokenizer, template_kwargs)
-        self.end_ids = self._tokenizer.end_ids
-        self.added_tokens: Mapping[str, int] = self._tokenizer.added
+        self.tokenizer = Tokenizer(folder)
+        self.template = ChatTemplate.load(folder, self.tokenizer, template_kwargs)
+        self.end_ids = self.tokenizer.end_ids
+        self.added_tokens: Mapping[str, int] = self.tokenizer.added
+
+    def ids(self, request: ModelRequest) -> array:
+        return self.encode(self.text(request))
 
     def text(self, request: ModelRequest) -> str:
-        return self._template.render(request)
+        return self.template.render(request)
+
+    def bridge(self, request: ModelRequest, prior: Prior) -> array | None:
+        return None  # found out from what the template renders
 
     def generation_prompt(self, effort: str | None = None) -> str:
-        return self._template.generation_prompt(effort)
+        return self.template.generation_prompt(effort)
 
     def encode(self, text: str) -> array:
-        return self._tokenizer.encode(text)
+        return self.tokenizer.encode(text)
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self._tokenizer.decode(ids)
+        return self.tokenizer.decode(ids)
 
 
-def renderer(folder: str | Path, template_kwargs: Mapping[str, Any] | None = None) -> Renderer:
-    """The renderer of a model folder. Raises ValueError when it cannot be rendered for."""
-    return TemplateRenderer(folder, template_kwargs)
+def renderer(folder: str | Path, template_kwargs: Mapping[str, Any] | None = None, family: str = "auto") -> Renderer:
+    """The renderer of a model folder. Raises ValueError when it cannot be rendered for.
+
+    Args:
+        family: of the `renderers` package by its name; `auto` asks; `template` leaves it at the template.
+    """
+    folder = Path(folder)
+    if family not in ("auto", "template"):
+        tokenizer = Tokenizer(folder)
+        try:
+            template = ChatTemplate.load(folder, tokenizer, template_kwargs)
+        except ValueError:
+            template = None
+        return Family(family, tokenizer, template, template_kwargs)
+    plain = TemplateRenderer(folder, template_kwargs)
+    known = of_folder(folder, plain.tokenizer, plain.template, template_kwargs) if family == "auto" else None
+    return known or plain

@@ -1,7 +1,7 @@
 """The model's own chat template, rendered as transformers renders it.
 
-What a template does with a role or with arguments is asked of it by rendering a probe, never read from its
-source (R9, A17); the answers are kept for the template's life.
+What a template does with arguments is asked of it by rendering a probe, never read from its source; the answer is kept
+for the template's life.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..exchange.errors import InvalidRequest
-from ..exchange.parts import Message, Text, ToolCall, ToolResult, plain_text
+from ..exchange.parts import Message, Text, ToolCall, ToolResult
 from ..exchange.request import ModelRequest
 from .conversation import message_dicts, tool_dicts
+from .roles import PROBE, Roles
 from .tokenizer import Tokenizer
-
-_PROBE = "q7Zk"
 
 
 class ChatTemplate:
@@ -37,6 +36,7 @@ class ChatTemplate:
         self._template = _environment().from_string(source)
         self._variables = {"documents": None} | dict(special)
         self._kwargs = dict(kwargs or {})
+        self.roles = Roles(lambda messages, tools: self._text(messages, list(tools)))
 
     @classmethod
     def load(cls, folder: str | Path, tokenizer: Tokenizer, kwargs: Mapping[str, Any] | None = None) -> ChatTemplate:
@@ -52,7 +52,7 @@ class ChatTemplate:
 
     def render(self, request: ModelRequest) -> str:
         """The prompt's text. Raises InvalidRequest when the template refuses the conversation."""
-        messages = self._fitted(request.messages)
+        messages = self.roles.fitted(request.messages)
         try:
             return self._text(messages, tool_dicts(request.tools), effort=request.effort)
         except jinja2.TemplateError as error:
@@ -74,32 +74,13 @@ class ChatTemplate:
             messages=message_dicts(messages, string_arguments=as_string),
             tools=tools or None,
             add_generation_prompt=generation_prompt,
-            **self._variables | _thinking(effort) | self._kwargs,
+            **self._variables | thinking(effort) | self._kwargs,
         )
-
-    def _fitted(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """System messages in roles and places that the template renders; nothing is dropped."""
-        if not any(message.role in ("system", "developer") for message in messages[1:]) and (
-            not messages or messages[0].role != "developer"
-        ):
-            return messages
-        if not self.renders_developer:
-            messages = tuple(_as(message, "system") if message.role == "developer" else message for message in messages)
-        lead = 0
-        while lead < len(messages) and messages[lead].role == "system":
-            lead += 1
-        head, rest = messages[:lead], messages[lead:]
-        if lead > 1 and not self.renders_two_systems:
-            whole = "\n\n".join(plain_text(message.parts) for message in head)
-            head = (Message("system", (Text(whole),)),)
-        if not self.renders_late_system:
-            rest = tuple(_marked(message) if message.role == "system" else message for message in rest)
-        return head + rest
 
     @cached_property
     def string_arguments(self) -> bool:
         """Whether a call's arguments may be passed as the string that the model wrote."""
-        written = f'{{"{_PROBE}":  1}}'
+        written = f'{{"{PROBE}":  1}}'
         asked = Message("user", (Text("a"),))
         called = Message("assistant", (ToolCall("f", written, "c1"),))
         result = Message("tool", (ToolResult("c1", (Text("b"),)),))
@@ -107,29 +88,6 @@ class ChatTemplate:
             return written in self._text((asked, called, result), [], string_arguments=True)
         except Exception:
             return False
-
-    @cached_property
-    def renders_developer(self) -> bool:
-        return self._shows("developer", "user")
-
-    @cached_property
-    def renders_two_systems(self) -> bool:
-        return self._shows("system", "system", "user")
-
-    @cached_property
-    def renders_late_system(self) -> bool:
-        return self._shows("user", "assistant", "system", "user")
-
-    def _shows(self, *roles: Any) -> bool:
-        """Whether each message of a probe conversation is rendered, once."""
-        texts = [f"{_PROBE}{number}" for number in range(len(roles))]
-        messages = tuple(Message(role, (Text(text),)) for role, text in zip(roles, texts, strict=True))
-        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-        try:
-            shown = [self._text(messages, tools) for tools in ([], [tool])]
-        except Exception:
-            return False
-        return all(prompt.count(text) == 1 for prompt in shown for text in texts)
 
     def generation_prompt(self, effort: str | None = None) -> str:
         """What the template adds to begin the model's turn; it may depend on the effort that is asked for."""
@@ -141,17 +99,9 @@ class ChatTemplate:
             return ""
 
 
-def _thinking(effort: str | None) -> dict[str, Any]:
+def thinking(effort: str | None) -> dict[str, Any]:
     """The variables that templates read it from, as vLLM sets them."""
     return {} if effort is None else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
-
-
-def _as(message: Message, role: Any) -> Message:
-    return Message(role, message.parts)
-
-
-def _marked(message: Message) -> Message:
-    return Message("user", (Text("[system]\n"), *message.parts))
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -1,11 +1,7 @@
 """A vLLM started by hand: its replies, streamed and not, read to token-exact values. # C3"""
 
-import os
-import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import httpx
 import pyarrow.parquet as pq
@@ -15,10 +11,10 @@ from nemo_gym.capture import CaptureStore
 from nemo_gym.dialects import chat, codec
 from nemo_gym.exchange.increments import fold
 from nemo_gym.exchange.parts import ToolCall
+from tests.live.vllm import MODEL, running
 
 pytestmark = [pytest.mark.live, pytest.mark.ci]
 
-MODEL = Path(__file__).parents[2] / "models" / "tiny_policy"
 TOOL = {
     "type": "function",
     "function": {
@@ -44,34 +40,9 @@ CAPTURE = {"return_token_ids": True, "logprobs": True}
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory):
     pytest.importorskip("vllm")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("vllm") / "log"
-    argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
-    argv += ["--model", str(MODEL), "--served-model-name", "tiny-policy", "--max-model-len", "1024"]
-    argv += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--enforce-eager", "--dtype", "float32"]
-    env = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    env["TORCHDYNAMO_DISABLE"] = "1"  # else the first log-probs are compiled for minutes
-    with log.open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        for _ in range(240):
-            assert process.poll() is None, log.read_text()[-3000:]
-            try:
-                if httpx.get(f"{url}/health").status_code == 200:
-                    break
-            except httpx.TransportError:
-                time.sleep(1)
+    folder = tmp_path_factory.mktemp("vllm")
+    with running(folder, "--max-model-len", "1024", "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as url:
         yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def body() -> dict:

@@ -1,0 +1,61 @@
+"""Model servers over token endpoints inside a test's loop: real HTTP on either side, and what they recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+
+from nemo_gym.capture import CaptureStore
+from nemo_gym.capture.record import CallRecord
+from nemo_gym.model_server.app import ModelApp
+from nemo_gym.web.peers import ServerClient
+from nemo_gym.web.service import ServerContext
+from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
+from tests.live.vllm import MODEL
+from tests.serving import serving
+
+_READY_S = 120
+
+
+class TokenServer:
+    """One that is up, and its captures."""
+
+    def __init__(self, url: str, captures: Path) -> None:
+        self.url = url
+        self._captures = captures
+
+    def openai(self, rollout_id: str) -> openai.AsyncOpenAI:
+        base = f"{self.url}/ng-rollout/{rollout_id}/v1"
+        return openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0, timeout=300)
+
+    def anthropic(self, rollout_id: str) -> anthropic.AsyncAnthropic:
+        base = f"{self.url}/ng-rollout/{rollout_id}"
+        return anthropic.AsyncAnthropic(base_url=base, api_key="none", max_retries=0, timeout=300)
+
+    def records(self, rollout_id: str) -> list[CallRecord]:
+        return sorted(CaptureStore(self._captures).calls(rollout_id), key=lambda call: call.times.received)
+
+
+@asynccontextmanager
+async def token_server(vllm: str, captures: Path, **settings: Any) -> AsyncIterator[TokenServer]:
+    """Over a vLLM's URL; `settings` are those of vllm_model."""
+    told = {"name": "policy", "base_url": f"{vllm}/v1", "model": "tiny-policy", "api": "completions"}
+    config = VLLMModelConfig.model_validate({**told, "tokenizer": str(MODEL), **settings})
+    context = ServerContext(
+        "policy", "responses_api_models", "x", {}, run_id="run1", admin_key="a", capture={"dir": str(captures)}
+    )
+    app = ModelApp(VLLMModel(config=config, server_client=ServerClient({})), context)
+    async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+        until = time.monotonic() + _READY_S
+        while (ready := await client.get("/ready")).status_code != 200:
+            assert time.monotonic() < until, ready.text
+            await asyncio.sleep(0.2)
+        yield TokenServer(url, captures)
