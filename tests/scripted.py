@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
@@ -225,6 +226,8 @@ class ScriptedBackend:
         self._decide = answers if callable(answers) else self._in_order(list(answers))
         self.requests: list[Request] = []
         self.hung_up = 0
+        self.hung_up_at = 0.0
+        """When the last one did, of `time.monotonic`."""
         self.url = ""
 
     @property
@@ -266,6 +269,7 @@ class ScriptedBackend:
             done, _ = await asyncio.wait({gone}, timeout=None if answer.hang else answer.delay)
             if done:
                 self.hung_up += 1
+                self.hung_up_at = time.monotonic()
                 return False
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
@@ -287,6 +291,7 @@ class ScriptedBackend:
             done, _ = await asyncio.wait({gone}, timeout=delay)
             if done:
                 self.hung_up += 1
+                self.hung_up_at = time.monotonic()
                 return False
             writer.write(data)
             await writer.drain()
