@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nemo_gym.config.faults import Problem
 
@@ -33,3 +33,30 @@ def show(problems: Sequence[Problem]) -> None:
     """All faults on standard error, one line each."""
     for problem in dict.fromkeys(map(str, problems)):
         print(problem, file=sys.stderr)
+
+
+def from_overrides(argv: Sequence[str], options: Mapping[str, str]) -> tuple[list[str], bool]:
+    """NeMo Gym's `+key=value` as options, for commands that have no configuration; whether there was one.
+
+    Args:
+        options: key -> the option, "" for what stands alone. A value with commas is several of these.
+    """
+    out: list[str] = []
+    found = False
+    for argument in argv:
+        key, equals, value = argument.lstrip("+").partition("=")
+        if not argument.startswith("+") or not equals:
+            out.append(argument)
+            continue
+        if key not in options:
+            print(f"+{key}: there is no such key; there is {', '.join(options)}", file=sys.stderr)
+            sys.exit(2)
+        found = True
+        value = value.strip("'\"")
+        if value.lower() in ("true", "false"):
+            out += [options[key]] if value.lower() == "true" else []
+        elif options[key]:
+            out += [options[key], value]
+        else:
+            out += [one.strip() for one in value.strip("[]").split(",")]
+    return out, found

@@ -19,6 +19,9 @@ COMMANDS = {
     "collect_rollouts": ("collect", "main", "run a job on servers that are already up"),
     "captures": ("captures", "main", "list, show and verify recorded calls"),
     "export": ("export", "main", "turn captures into files for training"),
+    "reward_profile": ("profile", "main", "sum up stored rollouts by agent, subset and task"),
+    "compare": ("compare", "main", "hold two runs of the same tasks against each other"),
+    "aggregate_rollouts": ("aggregate", "main", "put sharded runs together into one"),
     "init_resources_server": (
         "environment",
         "init_main",

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from .statistics import best_of
+from .statistics import best_of, majority_of
 
 Scores = dict[str, float]
 _SPREADS = ("/std_dev_across_runs", "/std_err_across_runs", "/avg_sample_std_dev")
@@ -47,10 +46,8 @@ def compute_pass_majority_metrics(
             firsts = [[one[name] for one in task[:k] if name in one] for task in scores]
             _put(figures, f"pass@1[avg-of-{k}]/{name}", [statistics.fmean(first) for first in firsts if first])
             if answer_key is not None:
-                votes = [
-                    _majority(task[:k], own[:k], name, answer_key) for task, own in zip(tasks, scores, strict=True)
-                ]
-                _put(figures, f"majority@{k}/{name}", votes)
+                votes = (_votes(task[:k], own, name, answer_key) for task, own in zip(tasks, scores, strict=True))
+                _put(figures, f"majority@{k}/{name}", [majority_of(vote) for vote in votes])
     runs = {name: _runs(scores, name, most) for name in names}
     figures["per_sample_aggregate"] = {name: values for name, values in runs.items() if values}
     for k in range(2, most + 1):
@@ -133,17 +130,9 @@ def _best(values: Sequence[float], k: int) -> float:
     return max(values[:k])
 
 
-def _majority(rollouts: Sequence[Any], scores: Sequence[Scores], name: str, answer_key: str) -> float:
-    """The score of the commonest answer, the mean of several that are equally common; 0 without an answer."""
-    votes = Counter(
-        (rollout[answer_key], own[name])
-        for rollout, own in zip(rollouts, scores, strict=True)
-        if rollout.get(answer_key) is not None and name in own
-    )
-    if not votes:
-        return 0.0
-    most = max(votes.values())
-    return statistics.fmean(score for (_, score), count in votes.items() if count == most)
+def _votes(rollouts: Sequence[Any], scores: Sequence[Scores], name: str, answer_key: str) -> list[tuple[Any, float]]:
+    pairs = zip(rollouts, scores, strict=False)
+    return [(rollout.get(answer_key), own[name]) for rollout, own in pairs if name in own]
 
 
 def _runs(scores: list[list[Scores]], name: str, most: int) -> list[float]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+
+from .student import t_quantile as t_quantile
 
 
 class Interval(Struct, frozen=True):
@@ -42,19 +45,6 @@ def mean_interval(groups: Iterable[Sequence[float]]) -> Interval | None:
     return Interval(mean, mean - reach, mean + reach, error, tasks, count)
 
 
-def t_quantile(df: int) -> float:
-    """The 97.5 % point of Student's t: exact for 1 and 2 degrees of freedom, else Cornish-Fisher (within 1 %)."""
-    if df <= 2:
-        return math.tan(math.pi * 0.475) if df == 1 else 0.95 * math.sqrt(2 / (1 - 0.95**2))
-    z = statistics.NormalDist().inv_cdf(0.975)
-    return (
-        z
-        + (z**3 + z) / (4 * df)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3)
-    )
-
-
 def best_of(values: Sequence[float], k: int) -> float | None:
     """The expected best of k rollouts drawn without replacement, unbiased; None with fewer than k.
 
@@ -71,6 +61,86 @@ def pass_at(groups: Iterable[Sequence[float]], k: int) -> float | None:
     """`best_of` averaged over the tasks that have k rollouts; None when none has."""
     values = [value for value in (best_of(group, k) for group in groups) if value is not None]
     return math.fsum(values) / len(values) if values else None
+
+
+def worst_of(values: Sequence[float], k: int) -> float | None:
+    """The expected worst of k rollouts drawn without replacement, unbiased; None with fewer than k.
+
+    For rewards of 0 and 1 this is pass^k, the chance that k of k succeed: C(c, k) / C(n, k).
+    """
+    best = best_of([-value for value in values], k)
+    return None if best is None else -best + 0.0  # and not -0.0
+
+
+def pass_hat(groups: Iterable[Sequence[float]], k: int) -> float | None:
+    """`worst_of` averaged over the tasks that have k rollouts; None when none has."""
+    values = [value for value in (worst_of(group, k) for group in groups) if value is not None]
+    return math.fsum(values) / len(values) if values else None
+
+
+def majority_of(votes: Sequence[tuple[Any, float]]) -> float:
+    """The score of the commonest answer, the mean of several that are equally common; 0 without an answer.
+
+    Args:
+        votes: (answer, score) of each rollout; an answer that is None is no vote.
+    """
+    counts = Counter((answer, score) for answer, score in votes if answer is not None)
+    if not counts:
+        return 0.0
+    most = max(counts.values())
+    return statistics.fmean(score for (_, score), count in counts.items() if count == most)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Of values in ascending order, linear between neighbours (numpy's default)."""
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+class Histogram(Struct, frozen=True):
+    """Equal bins from `low` to `high`; the last one holds `high` too."""
+
+    low: float
+    high: float
+    counts: tuple[int, ...]
+
+
+def histogram(values: Sequence[float], bins: int = 20) -> Histogram | None:
+    """None without a value; one bin where all are alike."""
+    if not values:
+        return None
+    low, high = min(values), max(values)
+    if low == high:
+        return Histogram(low, high, (len(values),))
+    counts = [0] * bins
+    for value in values:
+        counts[min(bins - 1, int((value - low) / (high - low) * bins))] += 1
+    return Histogram(low, high, tuple(counts))
+
+
+class Distribution(Struct, frozen=True):
+    count: int
+    mean: float
+    std: float
+    min: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+    max: float
+
+
+def distribution(values: Iterable[float]) -> Distribution | None:
+    """None without a value."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    mean = math.fsum(ordered) / len(ordered)
+    std = statistics.stdev(ordered, mean) if len(ordered) > 1 else 0.0
+    p25, p50, p75, p95 = (quantile(ordered, share) for share in (0.25, 0.5, 0.75, 0.95))
+    return Distribution(len(ordered), mean, std, ordered[0], p25, p50, p75, p95, ordered[-1])
 
 
 def describe(values: Sequence[float]) -> dict[str, float]:

@@ -1,0 +1,239 @@
+"""What a page shows of a run, no HTML: its figures, and the few rollouts that are worth reading.
+
+However many rollouts there are, what is here is bounded: figures are over all of them, and whole conversations are read
+only of those chosen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ..rollouts.profile import Profile, TaskFigures, profile
+from ..rollouts.results import Result, files, lines, row
+from .conversation import Gap, Turn, conversation, question
+from .timeline import Timeline, timeline
+
+log = logging.getLogger("nemo_gym.viewer")
+CHOSEN = 6
+"""Rollouts of each kind."""
+FAILURES, TASKS = 20, 100
+
+
+class Failure(Struct, frozen=True):
+    kind: str
+    message: str
+    task: int | None
+    repeat: int | None
+
+
+class Rollout(Struct, frozen=True):
+    """One that is shown whole."""
+
+    result: Result
+    why: str
+    question: str
+    turns: list[Turn | Gap]
+    timeline: Timeline | None
+    model: str
+    said: dict[str, str]
+    """Short fields of the verifier, such as the answer it read."""
+
+
+class Run(Struct, frozen=True):
+    run_id: str
+    dataset: str
+    created: float | None
+    models: list[str]
+    """As the rollouts that are shown name them."""
+    versions: dict[str, str]
+    asked: int | None
+    profile: Profile
+    results: Sequence[Result]
+    failures: dict[str, int]
+    failure_samples: list[Failure]
+    incomplete: dict[str, int]
+    worst: list[Rollout]
+    uncertain: list[Rollout]
+    best: list[Rollout]
+    hardest_tasks: list[TaskFigures]
+
+
+def load(named: Sequence[str | Path], results: Sequence[Result], captures: str | Path | None = None) -> Run:
+    """The run whose rollouts these are.
+
+    Args:
+        named: its folders or files, as they were named to read the results.
+        captures: where its calls were recorded, if not in its own folder.
+    """
+    folders = [path.parent for path in files(named)]
+    manifest = _manifest(folders[0])
+    identity = _object(manifest.get("identity"))
+    found = profile(results)
+    failures = [failure for folder in folders for failure in _failures(folder / "failures.jsonl")]
+    by_task = {(task.agent, task.task): task for task in found.tasks}
+    measured = [result for result in results if not result.masked]
+    chosen = choose(measured, by_task)
+    calls = _Calls(folders, manifest, captures)
+    shown = [[_rollout(result, why, calls) for result, why in group] for group in chosen]
+    rows, repeats = identity.get("rows"), identity.get("repeats")
+    return Run(
+        run_id=str(manifest.get("run_id") or folders[0].name),
+        dataset=Path(str(manifest.get("input") or "")).name,
+        created=manifest.get("created") if isinstance(manifest.get("created"), int | float) else None,
+        models=sorted({one.model for group in shown for one in group if one.model}),
+        versions={str(key): str(value) for key, value in _object(manifest.get("versions")).items()},
+        asked=rows * repeats if isinstance(rows, int) and isinstance(repeats, int) and len(folders) == 1 else None,
+        profile=found,
+        results=results,
+        failures=dict(Counter(failure.kind for failure in failures).most_common()),
+        failure_samples=_samples(failures),
+        incomplete=dict(Counter(result.incomplete for result in results if result.incomplete).most_common()),
+        worst=shown[0],
+        uncertain=shown[1],
+        best=shown[2],
+        hardest_tasks=sorted(found.tasks, key=lambda task: (task.mean, task.task))[:TASKS],
+    )
+
+
+Choice = tuple[Result, str]
+
+
+def choose(
+    results: Sequence[Result], by_task: dict[tuple[str, int], TaskFigures]
+) -> tuple[list[Choice], list[Choice], list[Choice]]:
+    """The worst, the most uncertain and the best, one of a task in each, and none twice.
+
+    Of equal rewards those tell more that are unlike the rest of their task, and of these the longest. Uncertain is a
+    task whose repeats disagree: of it the best and the worst; where none does, a rollout whose tokens were improbable.
+    """
+    taken: set[tuple[str, int]] = set()
+
+    def length(result: Result) -> float:
+        return result.output_tokens or 0
+
+    def task(result: Result) -> TaskFigures:
+        return by_task[result.agent, result.task]
+
+    low, high = min((r.reward for r in results), default=0.0), max((r.reward for r in results), default=0.0)
+    uncertain: list[Choice] = []
+    groups: dict[tuple[str, int], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.agent, result.task), []).append(result)
+    disputed = sorted((t for t in by_task.values() if t.std > 0), key=lambda t: (-t.std, -t.rollouts, t.task))
+    for figures in disputed[: CHOSEN // 2]:
+        own = groups[figures.agent, figures.task]
+        words = f"task {figures.task} earns {figures.mean:.2f} ± {figures.std:.2f}"
+        uncertain.append((max(own, key=lambda r: r.reward), f"{words}; its best"))
+        uncertain.append((min(own, key=lambda r: r.reward), f"{words}; its worst"))
+    if not disputed:
+        known = sorted((r for r in results if r.log_prob is not None), key=lambda r: (r.log_prob, r.task))
+        uncertain = [(r, f"its tokens were improbable: log-prob {r.log_prob:.2f} on average") for r in known[:CHOSEN]]
+    taken |= {(result.agent, result.task) for result, _ in uncertain}
+
+    def first(ordered: Iterable[Result]) -> Iterator[Result]:
+        kept = 0
+        for result in ordered:
+            if kept < CHOSEN and (result.agent, result.task) not in taken:
+                taken.add((result.agent, result.task))
+                kept += 1
+                yield result
+
+    alike = low == high
+    worst = [
+        (r, f"task {r.task} earns {task(r).mean:.2f} on average")
+        for r in first(sorted(results, key=lambda r: (r.reward, task(r).mean, -length(r), r.task)))
+        if alike or r.reward < high
+    ]
+    best = [
+        (r, f"task {r.task} earns {task(r).mean:.2f} on average")
+        for r in first(sorted(results, key=lambda r: (-r.reward, task(r).mean, -length(r), r.task)))
+        if r.reward > low
+    ]
+    return worst, uncertain, best
+
+
+def _rollout(result: Result, why: str, calls: _Calls) -> Rollout:
+    whole = row(result)
+    return Rollout(
+        result, why, question(whole), conversation(whole), calls.timeline(result), _model(whole), dict(_said(whole))
+    )
+
+
+def _model(whole: dict[str, Any]) -> str:
+    response = whole.get("response")
+    return str(response.get("model") or "")[:120] if isinstance(response, dict) else ""
+
+
+def _said(whole: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the verifier and the dataset say in a word, reward and bookkeeping aside."""
+    count = 0
+    for name, value in whole.items():
+        plain = isinstance(value, str | int | float) and not name.startswith("_ng_")
+        if plain and name not in ("reward", "mask_sample") and len(str(value)) <= 120 and count < 12:
+            count += 1
+            yield name[:60], str(value)
+
+
+class _Calls:
+    """The recorded calls of a few rollouts; without captures there are none, and nothing fails for it."""
+
+    def __init__(self, folders: Sequence[Path], manifest: dict[str, Any], captures: str | Path | None) -> None:
+        from ..capture import CaptureStore
+
+        said = manifest.get("shards")
+        shards = [Path(str(one)) for one in said] if isinstance(said, list) else []
+        places = [Path(captures)] if captures is not None else []
+        places += [folder / "captures" for folder in (*folders, *shards)]
+        self._stores = [CaptureStore(place) for place in dict.fromkeys(places) if place.is_dir()]
+
+    def timeline(self, result: Result) -> Timeline | None:
+        for store in self._stores if result.rollout_id else ():
+            try:
+                found = timeline(list(store.calls(result.rollout_id)), result.started, result.seconds)
+            except (OSError, ValueError) as error:
+                log.warning("captures of rollout %s cannot be read: %s", result.rollout_id, error)
+                continue
+            if found is not None:
+                return found
+        return None
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode((folder / "manifest.json").read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return {}
+    return _object(found)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _failures(path: Path) -> Iterator[Failure]:
+    if not path.is_file():
+        return
+    for _, line in lines(path):
+        try:
+            fields = msgspec.json.decode(line)
+            kind = str(fields.get("kind") or fields.get("_ng_failure_class") or "unknown")
+            message = str(fields.get("message") or fields.get("failure_reason") or "")
+            task, repeat = fields.get("_ng_task_index"), fields.get("_ng_rollout_index")
+        except (msgspec.MsgspecError, AttributeError):
+            continue
+        yield Failure(
+            kind, message[:500], task if isinstance(task, int) else None, repeat if isinstance(repeat, int) else None
+        )
+
+
+def _samples(failures: Sequence[Failure]) -> list[Failure]:
+    """One of each kind and message, the kinds side by side."""
+    unlike = {(failure.kind, failure.message): failure for failure in failures}
+    return sorted(unlike.values(), key=lambda failure: failure.kind)[:FAILURES]
