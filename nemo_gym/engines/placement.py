@@ -7,7 +7,7 @@ one machine, so one bundle holds them all.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -21,8 +21,14 @@ class Placement(Struct, frozen=True):
     """What vLLM must be told so that it keeps to this."""
 
 
-def placement(tensor_parallel: int, pipeline_parallel: int, gpus_per_worker: float) -> Placement:
-    """The bundles of one replica."""
+def placement(
+    tensor_parallel: int, pipeline_parallel: int, gpus_per_worker: float, how: Literal["pack", "spread"] = "pack"
+) -> Placement:
+    """The bundles of one replica.
+
+    Args:
+        how: the workers of a replica on as few machines as there is room for, or on as many.
+    """
     workers = tensor_parallel * pipeline_parallel
     sizes = {"tensor_parallel_size": tensor_parallel, "pipeline_parallel_size": pipeline_parallel}
     if gpus_per_worker == 0:
@@ -30,5 +36,5 @@ def placement(tensor_parallel: int, pipeline_parallel: int, gpus_per_worker: flo
     bundle = {"CPU": 1.0, "GPU": gpus_per_worker}
     if workers == 1:
         return Placement((bundle,), "STRICT_PACK", gpus_per_worker, sizes)
-    # Tensor-parallel workers talk at every layer; Ray packs them onto one machine where it can.
-    return Placement((bundle,) * workers, "PACK", 0.0, sizes | {"distributed_executor_backend": "ray"})
+    # Tensor-parallel workers talk at every layer, so they are packed unless told otherwise.
+    return Placement((bundle,) * workers, how.upper(), 0.0, sizes | {"distributed_executor_backend": "ray"})

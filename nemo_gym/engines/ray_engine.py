@@ -1,53 +1,75 @@
-"""Several replicas as one Engine: a rollout keeps to its replica, load evens out, a lost call is asked again.
+"""Several replicas as one Engine: a pool of those that are ready, and bounded tries over it.
 
-Every wait and every number of tries is bounded; each try is told to the caller for the call's record.
+A rollout keeps to its replica, tokens in flight even out, and what a replica that is gone had not answered is asked
+anew elsewhere. A reply is one try's, whole: where something of it has been passed on, it is not tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
-from hashlib import blake2b
+from collections.abc import Callable
 from typing import Any
 
 from ..exchange.call import Attempt
 from ..exchange.errors import ModelError
 from ..exchange.ids import uuid7
+from ..pool.attempts import Attempts
+from ..pool.pool import Pool
 from .engine import EnginePiece, EngineReply, EngineRequest
 from .replica import ABORTED, Replica
+from .room import room
 from .weights import InFlight, Weights
 
-_SLACK = 8
-"""Calls by which a rollout's own replica may be busier than the least busy one: its cached prefix is worth that."""
+_GUESS = 256.0
+"""Tokens of a reply, before any call has ended."""
+_NEWEST = 0.05
+"""Of the guess, that each reply's own length makes."""
 
 
 class RayEngine:
     """Args:
     tries: at most, for one call.
-    ready_wait_s: how long a call waits for a replica to be ready.
+    seconds: for all of them, the waits for a replica included.
+    most_tokens: in flight at one replica; None: as many as its cache holds.
+    max_queue: calls that may wait for a place.
     model: the folder of the weights that the replicas start with.
     in_flight: what becomes of running calls when new weights are loaded.
     """
 
+    takes_ids = True
+
     def __init__(
-        self, *, tries: int = 3, ready_wait_s: float = 120.0, model: str = "", in_flight: InFlight = "wait"
+        self,
+        *,
+        tries: int = 3,
+        seconds: float = 600.0,
+        most_tokens: int | None = None,
+        max_queue: int = 4096,
+        model: str = "",
+        in_flight: InFlight = "wait",
     ) -> None:
         self.replicas: list[Replica] = []
-        self.weights = Weights(self.replicas, model, in_flight=in_flight, seconds=ready_wait_s)
-        self._tries = tries
-        self._ready_wait_s = ready_wait_s
-        self._ready = asyncio.Event()
-
-    takes_ids = True
+        """All of them, whatever their state; the pool has those that are ready."""
+        self.pool: Pool[Replica] = Pool({}, max_queue=max_queue)
+        self._most_tokens = most_tokens
+        self.weights = Weights(self.replicas, model, in_flight=in_flight, seconds=seconds)
+        self._attempts = Attempts(tries=tries, seconds=seconds, repeatable=_is_repeatable)
+        self._reply_tokens = _GUESS
 
     @property
     def context(self) -> int | None:
         known = [replica.context for replica in self.replicas if replica.context is not None]
         return min(known, default=None)
 
-    def replica_is_ready(self) -> None:
-        self._ready.set()
+    def changed(self, replica: Replica) -> None:
+        """Called when a replica's state has changed."""
+        self.pool.remove(replica.name)
+        if replica.state == "ready":
+            self.pool.refuse(None)
+            self.pool.add(replica.name, replica, most_tokens=self._most_tokens or replica.capacity)
+        elif all(one.state == "lost" for one in self.replicas):
+            words = f"no engine replica is left: {replica.name} {replica.why}"
+            self.pool.refuse(ModelError(503, "unreachable", words, retry_after=30.0))
 
     async def generate(
         self,
@@ -55,59 +77,29 @@ class RayEngine:
         on_piece: Callable[[EnginePiece], None] | None = None,
         on_attempt: Callable[[Attempt], None] | None = None,
     ) -> EngineReply:
-        self._check_room(request)
-        for number in range(1, self._tries + 1):
-            if self.weights.state != "serving":
-                await self._admitted()
-            replica = await self._choose(request.affinity)
-            started = time.time()
-            failure: ModelError | None = None
-            try:
-                reply = await replica.generate(uuid7(), request)
-            except ModelError as error:
-                failure = error
-                if number == self._tries or (error.kind != "unreachable" and error.code != ABORTED):
-                    raise
-            else:
-                if on_piece is not None:
-                    for output in reply.outputs:
-                        on_piece(EnginePiece(output.index, output.text, output.tokens))
-                return reply
-            finally:
-                if on_attempt is not None:
-                    on_attempt(Attempt(replica.name, started, time.time(), failure.kind if failure else None))
-        raise AssertionError("unreachable")
-
-    def _check_room(self, request: EngineRequest) -> None:
-        length, context = len(request.prompt_ids), self.context
-        if context is not None and length >= context:
-            raise ModelError(
-                400,
-                "invalid",
-                f"This model's maximum context length is {context} tokens, and the prompt has {length}.",
-                code="context_length_exceeded",
-                param="messages",
-            )
-
-    async def _admitted(self) -> None:
+        asked = _Asked(request, on_piece)
+        left = room(len(request.prompt_ids), self.context)
         try:
-            await asyncio.wait_for(self.weights.admitted(), self._ready_wait_s)
-        except TimeoutError:
-            raise ModelError(503, "overloaded", f"the engine is {self.weights.state}", retry_after=5.0) from None
+            reply = await self._attempts.answer(
+                self.pool, asked, lambda replica: self._ask(replica, asked), tokens=self._expected(request, left)
+            )
+        finally:
+            if on_attempt is not None:
+                for attempt in asked.attempts:
+                    on_attempt(attempt)
+        lengths = sum(len(output.tokens.ids or ()) for output in reply.outputs)
+        self._reply_tokens += _NEWEST * (lengths / max(1, len(reply.outputs)) - self._reply_tokens)
+        return reply
 
-    async def _choose(self, affinity: str | None) -> Replica:
-        deadline = asyncio.get_running_loop().time() + self._ready_wait_s
-        while True:
-            ready = [replica for replica in self.replicas if replica.state == "ready"]
-            if ready:
-                return choose(ready, affinity)
-            if all(replica.state == "lost" for replica in self.replicas):
-                raise ModelError(503, "unreachable", "no engine replica is left", retry_after=30.0)
-            self._ready.clear()
-            try:
-                await asyncio.wait_for(self._ready.wait(), deadline - asyncio.get_running_loop().time())
-            except TimeoutError:
-                raise ModelError(503, "overloaded", "no engine replica is ready", retry_after=5.0) from None
+    async def _ask(self, replica: Replica, asked: _Asked) -> EngineReply:
+        if self.weights.state != "serving":
+            await self.weights.admitted()
+        return await replica.generate(uuid7(), asked.request, asked.piece if asked.wants_pieces else None)
+
+    def _expected(self, request: EngineRequest, left: int | None) -> int:
+        """Tokens that the call will hold in the end, as far as can be told."""
+        most = request.sampling.max_tokens or left or _GUESS
+        return len(request.prompt_ids) + round(request.sampling.n * min(float(most), self._reply_tokens))
 
     async def load(self, source: str | Any, version: int) -> None:
         await self.weights.load(source, version)
@@ -123,23 +115,33 @@ class RayEngine:
         if self.weights.state != "serving":
             raise ModelError(503, "overloaded", f"the engine is {self.weights.state}", retry_after=1.0)
         waiting = [replica for replica in self.replicas if replica.state != "ready"]
-        if waiting:
-            raise ModelError(503, "overloaded", f"{waiting[0].name} is {waiting[0].state}", retry_after=5.0)
+        if waiting or not self.replicas:
+            words = f"{waiting[0].name} {waiting[0].why}" if waiting else "there is no replica"
+            raise ModelError(503, "overloaded", words, retry_after=5.0)
         return min(await asyncio.gather(*(replica.check() for replica in self.replicas)))
 
     async def close(self) -> None:
         """The deployment that started the replicas ends them."""
 
 
-def choose(ready: Sequence[Replica], affinity: str | None) -> Replica:
-    """The rollout's own replica unless it is much busier than the least busy one."""
-    least = min(ready, key=lambda replica: replica.in_flight)
-    if affinity is None:
-        return least
-    own = max(ready, key=lambda replica: _weight(replica.name, affinity))
-    return own if own.in_flight <= least.in_flight + _SLACK else least
+class _Asked:
+    """One request on its way; as `Attempts` sees it."""
+
+    def __init__(self, request: EngineRequest, on_piece: Callable[[EnginePiece], None] | None) -> None:
+        self.request = request
+        self.rollout_id = request.affinity
+        self.attempts: list[Attempt] = []
+        self.increments: list[EnginePiece] = []
+        """The first piece that was passed on."""
+        self._on_piece = on_piece
+        self.wants_pieces = on_piece is not None
+
+    def piece(self, piece: EnginePiece) -> None:
+        if not self.increments:
+            self.increments.append(piece)
+        if self._on_piece is not None:
+            self._on_piece(piece)
 
 
-def _weight(name: str, affinity: str) -> bytes:
-    # Rendezvous hashing: a replica that goes or comes moves only its own rollouts.
-    return blake2b(f"{name}/{affinity}".encode(), digest_size=8).digest()
+def _is_repeatable(error: ModelError) -> bool:
+    return error.kind in ("unreachable", "timeout") or error.code == ABORTED

@@ -6,9 +6,11 @@ A replica that fails in a way that a restart mends is not asked again until it h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from array import array
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
@@ -16,13 +18,17 @@ import numpy as np
 
 from ..exchange.errors import ModelError
 from ..exchange.reply import Finish, TokenTrace
-from .engine import EngineOutput, EngineReply, EngineRequest
+from .engine import EngineOutput, EnginePiece, EngineReply, EngineRequest
+from .start import explained
 from .vllm_actor import ActorFailure, ActorOutput, ActorReply
 
 logger = logging.getLogger(__name__)
 
 CHECK_S = 30.0
 """A hung worker passes vLLM's own health check; only a token that comes in time tells."""
+_QUIET_S = 60.0
+"""So long nothing has to come of a replica that is at work."""
+_BUSY_CHECK_S = 120.0
 _REVIVE_PAUSE_S = 1.0
 _CLOSE_S = 6.0
 ABORTED = "aborted"
@@ -35,7 +41,9 @@ class Replica:
     name: in records and logs.
     handle: the actor's handle.
     restart_s: how long a restart may take before the replica is given up.
-    on_ready: called when it answers again.
+    restarts: how many a window may have.
+    window_s: in which restarts are counted.
+    on_change: called when its state has changed.
     renew: brings a restarted one to the current weights; raises ModelError.
     """
 
@@ -45,20 +53,31 @@ class Replica:
         handle: Any,
         *,
         restart_s: float,
-        on_ready: Callable[[], None],
+        on_change: Callable[[Replica], None] = lambda replica: None,
         renew: Callable[[Replica], Awaitable[None]] | None = None,
+        restarts: int = 3,
+        window_s: float = 600.0,
     ) -> None:
         self.name = name
         self.state: Literal["starting", "ready", "restarting", "lost"] = "starting"
+        self.why = "is starting"
+        """The state in words that follow its name."""
         self.in_flight = 0
         self.context: int | None = None
+        self.capacity: int | None = None
+        """Tokens that its cache holds."""
         self.restarts = 0
+        self.last_news = 0.0
+        """Of the loop's clock: when something of it last came."""
         self.paused_until = -math.inf
         """Of the loop's clock: until then no token can be expected of it."""
         self._renew = renew
         self._handle = handle
         self._restart_s = restart_s
-        self._on_ready = on_ready
+        self._most_restarts = restarts
+        self._window_s = window_s
+        self._restarted: deque[float] = deque()
+        self._on_change = on_change
         self._revival: asyncio.Task[None] | None = None
 
     async def start(self, timeout_s: float) -> None:
@@ -79,21 +98,26 @@ class Replica:
         except TimeoutError:
             raise RuntimeError(f"{self.name} did not start within {timeout_s:g} s") from None
         except RayError as error:
-            raise RuntimeError(f"{self.name} could not start: {_reason(error)}") from None
-        self._ready()
+            raise RuntimeError(f"{self.name} could not start: {explained(error)}") from None
+        if self._renew is not None:
+            await self._renew(self)
+        self._changed("ready", "is ready")
 
     async def _answered(self) -> None:
         from ray.exceptions import ActorUnavailableError
 
         while True:
             try:
-                self.context = (await self._call("describe"))["context"]
+                facts = await self._call("describe")
+                self.context, self.capacity = facts["context"], facts.get("capacity")
                 await self._call("check")
                 return
             except ActorUnavailableError:  # between a kill and the start after it
                 await asyncio.sleep(_REVIVE_PAUSE_S)
 
-    async def generate(self, call_id: str, request: EngineRequest) -> EngineReply:
+    async def generate(
+        self, call_id: str, request: EngineRequest, on_piece: Callable[[EnginePiece], None] | None = None
+    ) -> EngineReply:
         self.in_flight += 1
         try:
             prompt = np.frombuffer(request.prompt_ids, dtype=np.int32)
@@ -102,21 +126,38 @@ class Replica:
             )
         finally:
             self.in_flight -= 1
+        self.last_news = asyncio.get_running_loop().time()
         if isinstance(answer, ActorFailure):
             if answer.refused:
                 raise ModelError(400, "invalid", answer.message)
             raise ModelError(502, "backend", f"the engine failed ({answer.message})")
-        return _reply(answer)
+        reply = _reply(answer)
+        if on_piece is not None:
+            for output in reply.outputs:
+                on_piece(EnginePiece(output.index, output.text, output.tokens))
+        return reply
 
-    async def check(self) -> int:
+    async def check(self, seconds: float = CHECK_S) -> int:
         """One real token. A replica that does not give one is restarted."""
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.wait_for(self._call("check"), CHECK_S)
+            version: int = await asyncio.wait_for(self._call("check"), seconds)
         except TimeoutError:
-            if asyncio.get_running_loop().time() < self.paused_until + CHECK_S:
+            if loop.time() < self.paused_until + seconds:
                 raise ModelError(503, "overloaded", "the engine is paused", retry_after=1.0) from None
-            self.restart("it hangs")
+            self.restart(f"gave no token within {seconds:g} s")
             raise ModelError(503, "timeout", "the engine hangs and is restarted", retry_after=10.0) from None
+        self.last_news = loop.time()
+        return version
+
+    async def watch(self) -> None:
+        """Asks for a token where nothing else has told that the engine is well."""
+        quiet = asyncio.get_running_loop().time() - self.last_news
+        if self.state != "ready" or (self.in_flight and quiet < _QUIET_S):
+            return
+        with contextlib.suppress(ModelError):
+            # Behind calls that are long, a token may take its time.
+            await self.check(_BUSY_CHECK_S if self.in_flight else CHECK_S)
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Anything else of the actor. Raises ModelError."""
@@ -141,42 +182,62 @@ class Replica:
             raise
         except RayActorError as error:
             if self.state != "starting":
-                self._lost_for_now(type(error).__name__)
-                raise ModelError(503, "unreachable", "the engine is restarting", retry_after=5.0) from None
+                self._lost_for_now(f"died ({type(error).__name__})")
+                raise ModelError(503, "unreachable", f"{self.name} {self.why}", retry_after=1.0) from error
             raise
         except RayTaskError as error:
             if self.state != "starting":
                 raise ModelError(502, "backend", f"the engine failed ({type(error.cause).__name__})") from None
             raise
 
-    def _ready(self) -> None:
-        self.state = "ready"
-        self._on_ready()
+    def _changed(self, state: Literal["ready", "restarting", "lost"], why: str) -> None:
+        self.state, self.why = state, why
+        self.last_news = asyncio.get_running_loop().time()
+        self._on_change(self)
 
     def _lost_for_now(self, why: str) -> None:
         if self.state != "ready":
             return
-        logger.warning("%s: %s; waiting for its restart", self.name, why)
-        self.state = "restarting"
+        now = asyncio.get_running_loop().time()
         self.restarts += 1
+        self._restarted.append(now)
+        while now - self._restarted[0] > self._window_s:
+            self._restarted.popleft()
+        if len(self._restarted) > self._most_restarts:
+            times = f"{len(self._restarted)} times within {self._window_s:g} s"
+            self._give_up(f"is given up: its engine ended {times}; the last time it {why}")
+            return
+        logger.warning("%s %s; waiting for its restart", self.name, why)
+        self._changed("restarting", f"{why} and is restarting")
         self._revival = asyncio.get_running_loop().create_task(self._revive())
 
     async def _revive(self) -> None:
+        from ray.exceptions import ActorDiedError
+
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._restart_s
-        while loop.time() < deadline:
+        begun = loop.time()
+        last = ""
+        while (left := begun + self._restart_s - loop.time()) > 0:
             await asyncio.sleep(_REVIVE_PAUSE_S)
             try:
-                await asyncio.wait_for(self._call("check"), deadline - loop.time())
+                await asyncio.wait_for(self._call("check"), left)
                 if self._renew is not None:
                     await self._renew(self)
-            except (ModelError, TimeoutError):
+            except (ModelError, TimeoutError) as error:
+                if isinstance(error.__cause__, ActorDiedError):  # Ray does not start it again
+                    last = explained(error.__cause__)
+                    break
+                last = str(error)
                 continue
-            logger.warning("%s answers again", self.name)
-            self._ready()
+            logger.warning("%s answers again, after %.0f s", self.name, loop.time() - begun)
+            self._changed("ready", "is ready")
             return
-        self.state = "lost"
-        logger.error("%s did not come back within %g s and is given up", self.name, self._restart_s)
+        self._give_up(f"is given up: it did not come back: {last}")
+
+    def _give_up(self, why: str) -> None:
+        logger.error("%s %s", self.name, why)
+        self._kill(no_restart=True)
+        self._changed("lost", why)
 
     def _kill(self, *, no_restart: bool) -> None:
         import ray
@@ -184,11 +245,13 @@ class Replica:
         ray.kill(self._handle, no_restart=no_restart)
 
     async def close(self) -> None:
+        """Ends the engine, whatever it does; a replica that is to go without a loss is drained before."""
         from ray.exceptions import RayError
 
         if self._revival is not None:
             self._revival.cancel()
-        was_ready, self.state = self.state == "ready", "lost"
+        was_ready = self.state == "ready"
+        self._changed("lost", "is closed")
         try:
             if was_ready:
                 await asyncio.wait_for(self._call("close"), _CLOSE_S)
@@ -206,10 +269,10 @@ def _output(output: ActorOutput) -> EngineOutput:
     finish = _FINISHES.get(output.finish or "")
     if finish is None:
         # A19: an engine that ends with abort, error or nothing has failed; it has not stopped.
-        code = ABORTED if output.finish == "abort" else None
-        raise ModelError(
-            502, "backend", f"the engine ended a generation with {output.finish or 'no reason'!r}", code=code
-        )
+        words = f"the engine ended a generation with {output.finish or 'no reason'!r}"
+        if output.finish == "abort":
+            raise ModelError(503, "overloaded", words, code=ABORTED, retry_after=0.0)
+        raise ModelError(502, "backend", words)
     sequence = output.stop if isinstance(output.stop, str) else None
     tokens = TokenTrace(
         ids=_array("i", output.ids),
@@ -225,9 +288,3 @@ def _array(typecode: str, values: np.ndarray) -> array:
     whole = array(typecode)
     whole.frombytes(values.tobytes())
     return whole
-
-
-def _reason(error: Exception) -> str:
-    """The last line that says something: Ray wraps the cause in a page of traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

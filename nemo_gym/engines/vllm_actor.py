@@ -26,6 +26,7 @@ from ..exchange.request import Sampling
 from . import forked
 from .checkpoint import BadCheckpoint
 from .sampling import engine_fields
+from .start import ErrorLog, StartError, check_arguments, say
 from .vllm_weights import EngineWeights
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,9 @@ class ActorFailure(Struct, frozen=True):
 class VllmActor:
     """One replica. Wrapped by `ray.remote` where it is deployed."""
 
-    def __init__(self, engine_args: Mapping[str, Any], gpus: float) -> None:
+    def __init__(self, engine_args: Mapping[str, Any], gpus: float, name: str = "vllm") -> None:
+        say(name, "vLLM is imported")
+        log = ErrorLog()
         self._sockets = tempfile.mkdtemp(prefix="ng-vllm-")
         _set_environment(gpus)
         os.environ["VLLM_RPC_BASE_PATH"] = self._sockets
@@ -79,7 +82,13 @@ class VllmActor:
             "disable_log_stats": True,
             "worker_extension_cls": f"{__package__}.worker.WeightsWorker",
         } | dict(engine_args)
-        self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
+        check_arguments(args, AsyncEngineArgs)
+        say(name, f"{args.get('model')} is loaded")
+        try:
+            self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
+        except Exception as error:
+            raise StartError(log.cause() or f"{type(error).__name__}: {error}") from None
+        say(name, "the first token is awaited")
         self._context = int(self._engine.model_config.max_model_len)
         self._defaults = dict(self._engine.model_config.get_diff_sampling_param() or {})
         self._memory = _shared_memory()
@@ -88,7 +97,18 @@ class VllmActor:
 
     async def describe(self) -> dict[str, Any]:
         """Facts that the server needs and that only the engine knows."""
-        return {"context": self._context, "pid": os.getpid(), "version": self._weights.version}
+        return {
+            "context": self._context,
+            "pid": os.getpid(),
+            "version": self._weights.version,
+            "capacity": self._capacity(),
+        }
+
+    def _capacity(self) -> int | None:
+        """Tokens that the cache holds; None where vLLM does not say."""
+        cache = self._engine.vllm_config.cache_config
+        blocks = getattr(cache, "num_gpu_blocks", None)
+        return int(blocks) * int(cache.block_size) if blocks else None
 
     async def generate(
         self,

@@ -91,6 +91,11 @@ class SimpleResponsesAPIModel(SimpleServer):
         return self._policy_version
 
     @property
+    def starting(self) -> str:
+        """What `start` waits for, in words; /ready says it."""
+        return ""
+
+    @property
     def weights(self) -> Weights | None:
         """Those of engines that are this server's own."""
         return None

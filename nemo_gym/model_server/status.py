@@ -41,6 +41,7 @@ class Readiness:
     async def ask(self) -> bool:
         """True when the backend answered; `reason` says why it did not."""
         if not self.started:
+            self.reason = self._server.starting or self.reason
             return False
         async with self._lock:
             if time.monotonic() - self._asked < _FRESH_S:

@@ -9,18 +9,33 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
-from ..exchange.call import Attempt, Call
+from ..exchange.call import Attempt
 from ..exchange.errors import ErrorKind, ModelError
-from ..exchange.reply import ModelReply
 from .pool import Pool
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _LONGEST_S = 30.0
 _LONGEST_ASKED_S = 60.0
+
+
+class Asked(Protocol):
+    """What is to be answered; a Call is one."""
+
+    @property
+    def rollout_id(self) -> str | None: ...
+
+    @property
+    def attempts(self) -> list[Attempt]: ...
+
+    @property
+    def increments(self) -> Sequence[Any]:
+        """What a client may have seen."""
+        ...
 
 
 class Attempts:
@@ -35,15 +50,19 @@ class Attempts:
         self._seconds = seconds
         self._repeatable = repeatable
 
-    async def answer(self, pool: Pool[T], call: Call, ask: Callable[[T], Awaitable[ModelReply]]) -> ModelReply:
-        """Raises the last try's ModelError."""
+    async def answer(self, pool: Pool[T], call: Asked, ask: Callable[[T], Awaitable[R]], *, tokens: int = 0) -> R:
+        """Raises the last try's ModelError.
+
+        Args:
+            tokens: of prompt and reply together, as far as they are known.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._seconds
         avoid: set[str] = set()
         error: ModelError | None = None
         for number in range(1, self._tries + 1):
             try:
-                reply = await self._try(pool, call, ask, avoid, until)
+                reply = await self._try(pool, call, ask, avoid, until, tokens)
             except _NoPlace as none:
                 raise error or none.error from None
             except ModelError as failed:
@@ -62,10 +81,16 @@ class Attempts:
         raise error
 
     async def _try(
-        self, pool: Pool[T], call: Call, ask: Callable[[T], Awaitable[ModelReply]], avoid: set[str], until: float
-    ) -> ModelReply:
+        self,
+        pool: Pool[T],
+        call: Asked,
+        ask: Callable[[T], Awaitable[R]],
+        avoid: set[str],
+        until: float,
+        tokens: int,
+    ) -> R:
         try:
-            place = await pool.take(call.rollout_id, until=until, avoid=avoid)
+            place = await pool.take(call.rollout_id, until=until, avoid=avoid, tokens=tokens)
         except ModelError as error:
             raise _NoPlace(error) from None
         name, started = place.replica.name, time.time()
@@ -109,6 +134,8 @@ def _too_long(expired: bool) -> ModelError:
     return ModelError(504, "timeout", words, code="timeout")
 
 
-def _tokens(reply: ModelReply) -> int | None:
+def _tokens(reply: Any) -> int | None:
     usage = reply.usage
-    return None if usage.prompt is None or usage.completion is None else usage.prompt + usage.completion
+    if usage is None or usage.prompt is None or usage.completion is None:
+        return None
+    return int(usage.prompt + usage.completion)

@@ -2,6 +2,9 @@
 
 First come, first served. Who waits can be seen, how many may wait is bounded, and whoever is refused is told when to
 come back. A replica whose breaker is open is asked only when none is better; one that asked to be left alone is not.
+Replicas may come and go: one that goes gets no more calls, and keeps those that it has.
+
+Where it is told how many tokens a call takes, a replica's load is its tokens in flight, counted in calls of usual size.
 """
 
 from __future__ import annotations
@@ -25,38 +28,69 @@ _LOOK_AGAIN_S = 1.0
 """Where there are limits: another process may have used less of them than was thought."""
 
 
+_SIZES = 0.1
+"""Of the usual size of a call, that each call's own makes."""
+
+
 class Replica(Generic[T]):
     """One of a pool: a name that is the same in every process, and whatever is asked."""
 
-    def __init__(self, name: str, item: T, most: int | None = None, weight: float = 1.0) -> None:
+    def __init__(
+        self, name: str, item: T, most: int | None = None, weight: float = 1.0, most_tokens: int | None = None
+    ) -> None:
         self.name = name
         self.item = item
         self.most = most
+        self.most_tokens = most_tokens
         self.weight = weight
         self.point = point_of(name)
         self.in_flight = 0
+        self.tokens = 0
+        """In flight, where they are told."""
         self.load = 0.0
         self.given = 0
         """Calls, ever."""
         self.health = Health()
+        self.idle: asyncio.Event | None = None
+        """Set when its last call has ended, once it is to go."""
 
     @property
     def full(self) -> bool:
-        return self.most is not None and self.in_flight >= self.most
+        """Whether it may take a call more when one of its own has ended."""
+        if self.most is not None and self.in_flight >= self.most:
+            return True
+        return self.most_tokens is not None and self.tokens >= self.most_tokens
 
-    def count(self, change: int) -> None:
-        self.in_flight += change
-        self.load = self.in_flight / self.weight
+    def fits(self, tokens: int) -> bool:
+        """A call that is larger than all that it may have gets it for itself."""
+        if self.most is not None and self.in_flight >= self.most:
+            return False
+        return self.most_tokens is None or not self.in_flight or self.tokens + tokens <= self.most_tokens
+
+    def begin(self, place: Place[T]) -> None:
+        self.in_flight += 1
+        self.given += 1
+        self.tokens += place.tokens
+        self.load += place.load
+
+    def end(self, place: Place[T]) -> None:
+        self.in_flight -= 1
+        self.tokens -= place.tokens
+        self.load = self.load - place.load if self.in_flight else 0.0
+        if self.idle is not None and not self.in_flight:
+            self.idle.set()
 
 
 class Place(Generic[T]):
     """A call's place on a replica: given back exactly once."""
 
-    __slots__ = ("replica", "spent")
+    __slots__ = ("load", "replica", "spent", "tokens")
 
-    def __init__(self, replica: Replica[T], spent: Spent) -> None:
+    def __init__(self, replica: Replica[T], spent: Spent, tokens: int, load: float) -> None:
         self.replica = replica
         self.spent = spent
+        self.tokens = tokens
+        self.load = load
 
 
 class Pool(Generic[T]):
@@ -79,9 +113,13 @@ class Pool(Generic[T]):
         patient: bool = True,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        known = weights or {}
-        self.replicas = [Replica(name, item, most, known.get(name, 1.0)) for name, item in items.items()]
+        self._weights = weights or {}
         self._most = most
+        self._bounded = most is not None
+        self.replicas = [self._made(name, item) for name, item in items.items()]
+        self._usual = 0.0
+        """Tokens of a call; 0 while none has told."""
+        self._refusal: ModelError | None = None
         self._max_queue = max_queue
         self._unwell: set[Replica[T]] = set()
         """Those whose health has to be looked at."""
@@ -107,37 +145,86 @@ class Pool(Generic[T]):
             for replica in self.replicas
         ]
 
+    def _made(self, name: str, item: T, most_tokens: int | None = None) -> Replica[T]:
+        return Replica(name, item, self._most, self._weights.get(name, 1.0), most_tokens)
+
+    def add(self, name: str, item: T, *, most_tokens: int | None = None) -> None:
+        """One more; with the name of one that went, its rollouts come back to it.
+
+        Args:
+            most_tokens: that it may have in flight; None has no bound.
+        """
+        self.replicas = [*self.replicas, self._made(name, item, most_tokens)]
+        self._bounded = self._bounded or most_tokens is not None
+        self._wake()
+
+    def remove(self, name: str) -> Replica[T] | None:
+        """It gets no more calls; None where there is no such replica."""
+        gone = next((one for one in self.replicas if one.name == name), None)
+        if gone is not None:
+            self.replicas = [one for one in self.replicas if one is not gone]
+            self._unwell.discard(gone)
+        return gone
+
+    async def drain(self, name: str, *, until: float) -> bool:
+        """Removes it and waits for its calls to end; False when some had not by `until` (the loop's time)."""
+        gone = self.remove(name)
+        if gone is None or not gone.in_flight:
+            return True
+        gone.idle = asyncio.Event()
+        try:
+            async with asyncio.timeout_at(until):
+                await gone.idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def refuse(self, error: ModelError | None) -> None:
+        """Nobody waits any more for a replica: none will come. None: one may come again."""
+        self._refusal = error
+        self._wake()
+
     def another(self, avoid: Collection[str]) -> bool:
         """Whether a healthy replica is left beside these."""
         now = asyncio.get_running_loop().time()
         return any(one.name not in avoid and one.health.passes(now) for one in self.replicas)
 
-    async def take(self, affinity: str | None, *, until: float, avoid: Collection[str] = ()) -> Place[T]:
-        """A place. Raises ModelError with the time to come back when there is none by `until` (the loop's time)."""
+    async def take(
+        self, affinity: str | None, *, until: float, avoid: Collection[str] = (), tokens: int = 0
+    ) -> Place[T]:
+        """A place. Raises ModelError with the time to come back when there is none by `until` (the loop's time).
+
+        Args:
+            tokens: of prompt and reply together, as far as they are known; 0 where they are not.
+        """
         now = asyncio.get_running_loop().time()
-        if not self._waiting and (place := self._begun(affinity, avoid, now)) is not None:
+        if not self._waiting and (place := self._begun(affinity, avoid, now, tokens)) is not None:
             return place
         if len(self._waiting) >= self._max_queue:
             raise ModelError(429, "rate_limit", "too many calls are waiting", code="queue_full", retry_after=1.0)
         mine = asyncio.Event()
         self._waiting.append(mine)
         try:
-            return await self._wait(mine, affinity, avoid, until)
+            return await self._wait(mine, affinity, avoid, until, tokens)
         finally:
             self._waiting.remove(mine)
             self._wake()
 
-    async def _wait(self, mine: asyncio.Event, affinity: str | None, avoid: Collection[str], until: float) -> Place[T]:
+    async def _wait(
+        self, mine: asyncio.Event, affinity: str | None, avoid: Collection[str], until: float, tokens: int
+    ) -> Place[T]:
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
             change = math.inf
             if self._waiting[0] is mine:
-                place = self._begun(affinity, avoid, now)
+                place = self._begun(affinity, avoid, now, tokens)
                 if place is not None:
                     return place
+                if self._refusal is not None and not self.replicas:
+                    raise self._refusal
                 change = self._next_change(now)
-                if change > until and not any(one.full for one in self.replicas):
+                if change > until and self.replicas and not any(one.in_flight for one in self.replicas):
                     raise self._late(change - now)
             if now >= until:
                 raise self._late(1.0)
@@ -151,7 +238,7 @@ class Pool(Generic[T]):
     def give_back(self, place: Place[T], error: ModelError | None = None, *, tokens: int | None = None) -> None:
         """The call has ended: well, or with an error that may speak against the replica."""
         replica, now = place.replica, asyncio.get_running_loop().time()
-        replica.count(-1)
+        replica.end(place)
         self._limits.ended(place.spent, tokens)
         if error is None:
             replica.health.succeeded()
@@ -161,23 +248,23 @@ class Pool(Generic[T]):
             replica.health.failed(now)
         else:
             replica.health.abandoned(now)
-        if error is not None:
+        if error is not None and replica.idle is None:
             self._unwell.add(replica)
         self._wake()
 
     def abandon(self, place: Place[T]) -> None:
         """The call was cancelled; the replica is none the worse for it."""
-        place.replica.count(-1)
+        place.replica.end(place)
         place.replica.health.abandoned(asyncio.get_running_loop().time())
         self._wake()
 
-    def _choose(self, affinity: str | None, avoid: Collection[str], now: float) -> Replica[T] | None:
+    def _choose(self, affinity: str | None, avoid: Collection[str], now: float, tokens: int) -> Replica[T] | None:
         good = self._well(now)
         if avoid and (others := [one for one in good if one.name not in avoid]):
             good = others
         if not good:  # none is well: rather one that may be down than nothing at all
             good = [one for one in self.replicas if now >= one.health.rests_until]
-        free = good if self._most is None else [one for one in good if not one.full]
+        free = [one for one in good if one.fits(tokens)] if self._bounded else good
         return choose(free, affinity) if free else None
 
     def _well(self, now: float) -> list[Replica[T]]:
@@ -186,15 +273,22 @@ class Pool(Generic[T]):
         self._unwell = {one for one in self._unwell if not one.health.is_plain(now)}
         return [one for one in self.replicas if one not in self._unwell or one.health.passes(now)]
 
-    def _begun(self, affinity: str | None, avoid: Collection[str], now: float) -> Place[T] | None:
-        replica = self._choose(affinity, avoid, now)
+    def _begun(self, affinity: str | None, avoid: Collection[str], now: float, tokens: int) -> Place[T] | None:
+        replica = self._choose(affinity, avoid, now, tokens)
         spent = None if replica is None else self._limits.begin(now)
         if replica is None or spent is None:
             return None
-        replica.count(1)
-        replica.given += 1
         replica.health.begin()
-        return Place(replica, spent)
+        place = Place(replica, spent, tokens, self._size(tokens) / replica.weight)
+        replica.begin(place)
+        return place
+
+    def _size(self, tokens: int) -> float:
+        """In calls of usual size."""
+        if not tokens:
+            return 1.0
+        self._usual = self._usual + _SIZES * (tokens - self._usual) if self._usual else float(tokens)
+        return tokens / self._usual
 
     def _next_change(self, now: float) -> float:
         """When a place may come free by the clock alone."""
@@ -205,6 +299,8 @@ class Pool(Generic[T]):
         return now + self._look_again_s  # nothing, or what another process gave back this moment
 
     def _late(self, seconds: float) -> ModelError:
+        if not self.replicas:
+            return ModelError(503, "overloaded", "no replica is ready", code="no_place", retry_after=5.0)
         words = "no place came free in time"
         return ModelError(429, "rate_limit", words, code="no_place", retry_after=max(1.0, min(seconds, 60.0)))
 

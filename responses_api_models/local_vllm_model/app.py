@@ -39,6 +39,10 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     pipeline_parallel_size: int = Field(default=1, ge=1)
     num_gpus: float | None = Field(default=None, ge=0)
     """Of each worker; null: 1 where there is an NVIDIA GPU, else 0."""
+    placement: Literal["pack", "spread"] = "pack"
+    """A replica's workers on as few machines as there is room for, or on as many."""
+    max_tokens_in_flight: int | None = Field(default=None, ge=1)
+    """At one replica, of prompts and replies together; further calls wait. null: as many as its cache holds."""
     engine_args: dict[str, Any] = Field(default_factory=dict)
     """vLLM's own engine arguments; they win over everything here."""
     tool_parser: str | None = "auto"
@@ -53,6 +57,8 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     """What becomes of running calls when new weights come: they end first; they are frozen, and go on with the new
     ones; they are ended, and asked anew."""
     max_restarts: int = Field(default=3, ge=0)
+    restart_window_s: float = Field(default=600.0, gt=0)
+    """A replica whose engine ends more often than `max_restarts` within it is given up."""
     num_workers: int | None = Field(default=None, ge=1, le=1)
     """One process, which has the engines."""
 
@@ -80,9 +86,14 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             tensor_parallel=config.tensor_parallel_size,
             pipeline_parallel=config.pipeline_parallel_size,
             gpus=gpus,
+            spread=config.placement,
             ray_address=config.ray.address,
             max_restarts=config.max_restarts,
+            window_s=config.restart_window_s,
             start_s=config.start_timeout_s,
+            seconds=config.timeout_s,
+            most_tokens=config.max_tokens_in_flight,
+            max_queue=config.max_in_flight,
             tries=config.retries + 1,
             in_flight=config.weights_in_flight,
         )
@@ -104,6 +115,10 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
         )
 
         self.policy_version.value = self._deployment.engine.weights.version
+
+    @property
+    def starting(self) -> str:
+        return "" if self._deployment is None else self._deployment.progress
 
     @property
     def weights(self) -> Weights | None:

@@ -7,13 +7,14 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from nemo_gym.engines.engine import EngineReply, EngineRequest  # noqa: E402
+from nemo_gym.engines.engine import EnginePiece, EngineReply, EngineRequest  # noqa: E402
 from nemo_gym.engines.placement import placement  # noqa: E402
-from nemo_gym.engines.ray_engine import RayEngine, choose  # noqa: E402
-from nemo_gym.engines.replica import _reply  # noqa: E402
+from nemo_gym.engines.ray_engine import RayEngine  # noqa: E402
+from nemo_gym.engines.replica import ABORTED, _reply  # noqa: E402
 from nemo_gym.engines.sampling import engine_fields  # noqa: E402
 from nemo_gym.engines.vllm_actor import ActorOutput, ActorReply, _alternatives  # noqa: E402
 from nemo_gym.exchange.errors import ModelError  # noqa: E402
+from nemo_gym.exchange.reply import TokenTrace  # noqa: E402
 from nemo_gym.exchange.request import Sampling  # noqa: E402
 
 REQUEST = EngineRequest(array("i", [1, 2, 3]), Sampling(), affinity="r1")
@@ -23,24 +24,33 @@ class Scripted:
     """A replica that answers as told: a ModelError is raised, anything else returned."""
 
     def __init__(self, name, *answers, state="ready"):
-        self.name, self.answers, self.state = name, list(answers), state
-        self.in_flight, self.context, self.calls = 0, 16, 0
+        self.name, self.answers, self.state, self.why = name, list(answers), state, f"is {state}"
+        self.in_flight, self.context, self.calls, self.capacity = 0, 16, 0, None
+        self.engine = None
 
-    async def generate(self, call_id, request):
+    async def generate(self, call_id, request, on_piece=None):
         self.calls += 1
         answer = self.answers.pop(0)
         if isinstance(answer, ModelError):
-            self.state = "restarting"
+            if answer.kind == "unreachable":
+                self.become("restarting")
             raise answer
         return answer
 
     async def check(self):
         return self.answers.pop(0)
 
+    def become(self, state):
+        self.state, self.why = state, f"is {state}"
+        self.engine.changed(self)
+
 
 def engine(*replicas, **options):
     made = RayEngine(**options)
     made.replicas.extend(replicas)
+    for replica in replicas:
+        replica.engine = made
+        made.changed(replica)
     return made
 
 
@@ -65,35 +75,25 @@ def test_placements():
     assert len(many.bundles) == 4
     assert many.actor_gpus == 0
     assert many.engine_args["distributed_executor_backend"] == "ray"
+    assert (many.strategy, placement(2, 1, 1.0, "spread").strategy) == ("PACK", "SPREAD")
 
 
-def test_a_rollout_keeps_to_its_replica_until_that_is_much_busier():
-    replicas = [Scripted(f"vllm-{n}") for n in range(4)]
-    own = choose(replicas, "rollout")
-    assert all(choose(replicas, "rollout") is own for _ in range(10))
-    assert {choose(replicas, f"r{n}").name for n in range(64)} == {replica.name for replica in replicas}
-    others = [replica for replica in replicas if replica is not own]
-    assert choose([own, *others[:2]], "rollout") is own
-    own.in_flight = 100
-    assert choose(replicas, "rollout") is not own
-    assert choose(replicas, None).in_flight == 0
+LOST = ModelError(503, "unreachable", "the engine is restarting")
 
 
 async def test_a_lost_call_is_asked_elsewhere_and_both_tries_are_told():
-    lost = ModelError(503, "unreachable", "the engine is restarting")
     reply = EngineReply(())
     told = []
-    bad, good = Scripted("a", lost), Scripted("b", reply)
-    bad.in_flight, good.in_flight = 0, 1
-    request = EngineRequest(array("i", [1]), Sampling())  # of no rollout: the least busy replica
-    assert await engine(bad, good).generate(request, on_attempt=told.append) is reply
-    assert [(attempt.replica, attempt.error) for attempt in told] == [("a", "unreachable"), ("b", None)]
+    own = engine(Scripted("a", reply), Scripted("b", reply)).pool
+    first = (await own.take("r1", until=float("inf"))).replica.name  # the rollout's own
+    bad, good = Scripted(first, LOST), Scripted("ab".replace(first, ""), reply)
+    assert await engine(bad, good).generate(REQUEST, on_attempt=told.append) is reply
+    assert [(attempt.replica, attempt.error) for attempt in told] == [(bad.name, "unreachable"), (good.name, None)]
 
 
 async def test_tries_are_bounded():
-    lost = ModelError(503, "unreachable", "the engine is restarting")
     with pytest.raises(ModelError, match="restarting"):
-        await engine(Scripted("a", lost), Scripted("b", lost), tries=2).generate(
+        await engine(Scripted("a", LOST), Scripted("b", LOST), tries=2).generate(
             REQUEST, on_attempt=(told := []).append
         )
     assert [attempt.error for attempt in told] == ["unreachable"] * 2
@@ -102,24 +102,40 @@ async def test_tries_are_bounded():
 
 async def test_a_call_waits_for_a_replica_that_restarts():
     reply = EngineReply(())
-    replica = Scripted("a", ModelError(503, "unreachable", "gone"), reply)
+    replica = Scripted("a", LOST, reply)
     whole = engine(replica)
-
-    def come_back():
-        replica.state = "ready"
-        whole.replica_is_ready()
-
-    asyncio.get_running_loop().call_later(0.05, come_back)
+    asyncio.get_running_loop().call_later(0.05, replica.become, "ready")
     answer = await whole.generate(REQUEST)
     assert (answer, replica.calls) == (reply, 2)
 
 
 async def test_waiting_is_bounded():
-    with pytest.raises(ModelError, match="no engine replica is ready") as waited:
-        await engine(Scripted("a", state="restarting"), ready_wait_s=0.05).generate(REQUEST)
+    with pytest.raises(ModelError, match="no replica is ready") as waited:
+        await engine(Scripted("a", state="restarting"), seconds=0.05).generate(REQUEST)
     assert (waited.value.status, waited.value.retry_after) == (503, 5.0)
-    with pytest.raises(ModelError, match="no engine replica is left"):
+    with pytest.raises(ModelError, match="no engine replica is left: a is lost"):
         await engine(Scripted("a", state="lost")).generate(REQUEST)
+
+
+async def test_what_was_passed_on_is_not_asked_for_again():  # A7, A8
+    class Half(Scripted):
+        async def generate(self, call_id, request, on_piece=None):
+            on_piece(EnginePiece(0, "half of it", TokenTrace()))
+            return await super().generate(call_id, request)
+
+    pieces, told = [], []
+    with pytest.raises(ModelError, match="restarting"):
+        await engine(Half("a", LOST), Half("b", LOST)).generate(REQUEST, pieces.append, told.append)
+    assert (len(pieces), len(told)) == (1, 1)
+
+
+async def test_a_call_that_was_ended_for_new_weights_is_asked_anew():
+    reply = EngineReply(())
+    ended = ModelError(503, "overloaded", "ended", code=ABORTED, retry_after=0.0)
+    replica = Scripted("a", ended, reply)
+    told = []
+    assert await engine(replica).generate(REQUEST, on_attempt=told.append) is reply
+    assert [attempt.error for attempt in told] == ["overloaded", None]
 
 
 async def test_a_refused_request_is_not_asked_again():
@@ -157,11 +173,11 @@ def test_arrays_come_out_as_they_went_in():
     assert _reply(output(stop=2)).outputs[0].finish == "stop"
 
 
-@pytest.mark.parametrize("finish", ["abort", "error", None])
-def test_an_engine_that_did_not_finish_has_failed(finish):  # A19
+@pytest.mark.parametrize(("finish", "kind"), [("abort", "overloaded"), ("error", "backend"), (None, "backend")])
+def test_an_engine_that_did_not_finish_has_failed(finish, kind):  # A19
     with pytest.raises(ModelError) as failed:
         _reply(output(finish))
-    assert failed.value.kind == "backend"
+    assert failed.value.kind == kind
 
 
 def test_impossible_alternatives_are_left_out():

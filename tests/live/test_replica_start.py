@@ -44,7 +44,7 @@ async def local_ray():
 
 def replica(tmp_path, hangs) -> Replica:
     handle = ray.remote(Slow).options(max_restarts=3).remote(str(tmp_path / "started"), hangs)
-    return Replica("vllm-0", handle, restart_s=60, on_ready=lambda: None)
+    return Replica("vllm-0", handle, restart_s=60)
 
 
 async def test_a_start_that_hangs_is_begun_anew(local_ray, tmp_path):

