@@ -168,8 +168,12 @@ def _results(request: ModelRequest, pending: dict[str, ToolCall]) -> list[dict[s
     items: list[dict[str, Any]] = []
     for part in (part for message in request.messages for part in message.parts):
         if isinstance(part, ToolResult) and (call := pending.pop(_key(part.call_id), None)) is not None:
-            kind = "custom_tool_call_output" if call.custom else "function_call_output"
-            items.append({"type": kind, "call_id": call.call_id, "output": _output(part.parts)})
+            result = {"call_id": call.call_id, "output": _output(part.parts)}
+            if call.custom:  # among output items this one has an id and a status
+                result |= {"type": "custom_tool_call_output", "id": f"ctco_{call.call_id}", "status": "completed"}
+            else:
+                result["type"] = "function_call_output"
+            items.append(result)
     return items
 
 

@@ -79,6 +79,21 @@ async def test_ids_that_the_client_rewrote_still_belong(tmp_path: Path) -> None:
     assert call["call_id"] == output["call_id"] == "functions.get_weather:0"
 
 
+async def test_a_free_form_tool_and_its_result_are_what_a_verifier_takes(tmp_path: Path) -> None:  # R7
+    patch = Answer(chat_reply(None, message={"tool_calls": [tool_call("apply_patch", '{"input": "+x"}')]}))
+    body = {"model": "m", "tools": [{"type": "custom", "name": "apply_patch"}]}
+    task = {"role": "user", "content": "Patch it."}
+    async with bench(tmp_path, [patch, Answer(chat_reply("Done."))]) as at:
+        async with httpx.AsyncClient(timeout=30, base_url=f"{at.url}/ng-rollout/r1") as client:
+            first = (await client.post("/v1/responses", json=body | {"input": [task]})).json()["output"]
+            told = {"type": "custom_tool_call_output", "call_id": first[0]["call_id"], "output": "patched"}
+            await client.post("/v1/responses", json=body | {"input": [task, *first, told]})
+        response = (await Talk(at).trajectory()).response()
+    call, output, _ = NeMoGymResponse.model_validate(response).output
+    assert (call.type, call.name, call.input) == ("custom_tool_call", "apply_patch", "+x")
+    assert (output.type, output.output, output.call_id) == ("custom_tool_call_output", "patched", call.call_id)
+
+
 async def test_a_title_and_a_sub_agent_are_branches_of_their_own(tmp_path: Path) -> None:
     delegates = called(function={"name": "spawn", "arguments": f'{{"brief": "{BRIEF}"}}'})
     replies = [chat_reply("Weather"), delegates.body, CALLED, chat_reply("All are sunny."), chat_reply("Sunny.")]
