@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
 from nemo_gym.config import paths
@@ -16,6 +18,7 @@ from nemo_gym.config.faults import did_you_mean
 from nemo_gym.config.problems import find_job_problems
 from nemo_gym.config.types import JobConfig
 from nemo_gym.launch import head
+from nemo_gym.rollouts.progress import Progress
 
 from .arguments import OVERRIDES, show, split
 from .run import job_faults
@@ -49,10 +52,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"run {run.run_id} does not answer", file=sys.stderr)
         return 1
     servers = {server["name"]: server for server in answer["servers"]}
-    if job.agent not in servers or servers[job.agent]["kind"] != "responses_api_agents":
-        agents = [name for name, server in servers.items() if server["kind"] == "responses_api_agents"]
-        print(f"agent: run {run.run_id} has no agent {job.agent!r}{did_you_mean(job.agent, agents)}", file=sys.stderr)
-        return 2
+    agents = [name for name, server in servers.items() if server["kind"] == "responses_api_agents"]
+    for agent in job.agents():
+        if agent not in agents:
+            print(f"agent: run {run.run_id} has no agent {agent!r}{did_you_mean(agent, agents)}", file=sys.stderr)
+            return 2
     return uvloop.run(_collect(job, run.run_id, answer, _asked_file(composed)))
 
 
@@ -74,7 +78,7 @@ def _asked_file(composed: Composed) -> Path | None:
 
 
 def _chosen(wanted: Any) -> head.Run | str:
-    runs = head.runs()
+    runs = [run for run in head.runs() if run.serves]
     if wanted is not None:
         found = [run for run in runs if run.run_id == wanted]
         return found[0] if found else f"run: there is no run {wanted!r}{did_you_mean(str(wanted), _ids(runs))}"
@@ -90,12 +94,31 @@ def _ids(runs: list[head.Run]) -> list[str]:
 
 
 async def _collect(job: JobConfig, run_id: str, answer: dict[str, Any], file: Path | None) -> int:
+    progress: list[Progress] = []
+    told = head.Head(f"{run_id}-job", lambda: _described(progress, run_id), ["ng_collect_rollouts"], serves=False)
+    await told.start()
+    try:
+        code = await _done(job, run_id, answer, progress.append)
+    finally:
+        await told.stop()
+    if file is not None and (Path(job.output) / "rollouts.jsonl").exists():
+        _publish(Path(job.output) / "rollouts.jsonl", file)
+    return code
+
+
+def _described(progress: list[Progress], run_id: str) -> dict[str, Any]:
+    """What `ng_status` is told of this job, which has no servers of its own."""
+    job = msgspec.to_builtins(progress[-1].state()) if progress else None
+    return {"servers": [], "job": job, "on": run_id}
+
+
+async def _done(job: JobConfig, run_id: str, answer: dict[str, Any], began: Callable[[Progress], object]) -> int:
     from rich.console import Console
 
     from .job import do_job
 
     servers = answer["servers"]
-    code = await do_job(
+    return await do_job(
         job,
         {server["name"]: server["url"] for server in servers},
         {server["name"]: server["kind"] for server in servers},
@@ -104,10 +127,8 @@ async def _collect(job: JobConfig, run_id: str, answer: dict[str, Any], file: Pa
         captures=answer.get("captures"),
         logs=None,
         console=Console(highlight=False, soft_wrap=True),
+        began=began,
     )
-    if file is not None and (Path(job.output) / "rollouts.jsonl").exists():
-        _publish(Path(job.output) / "rollouts.jsonl", file)
-    return code
 
 
 def _publish(journal: Path, file: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,9 @@ from rich.console import Console
 
 from nemo_gym.config import paths
 from nemo_gym.config.types import JobConfig
-from nemo_gym.rollouts.job import JobResult, run_job
+from nemo_gym.rollouts.job import run_job
+from nemo_gym.rollouts.progress import Progress
+from nemo_gym.rollouts.start import JobResult
 from nemo_gym.rollouts.summary import lines
 from nemo_gym.web import client
 from nemo_gym.web.peers import ServerClient
@@ -30,6 +32,7 @@ async def do_job(
     captures: str | None,
     logs: Path | None,
     console: Console,
+    began: Callable[[Progress], object] = lambda progress: None,
 ) -> int:
     """The exit code, when the rollouts are made, exported and summed up."""
     try:
@@ -40,11 +43,14 @@ async def do_job(
             model_servers=[name for name, kind in kinds.items() if kind == "responses_api_models"],
             config_digest=config_digest,
             console=console,
+            began=began,
         )
     finally:
         await client.close()
     exported, fault = await _export(job, result, captures, console)
     _show(job, result, exported, captures, logs, console)
+    if result.stopped is not None:
+        console.print(f"ended early, as told: {result.stopped}", style="yellow", markup=False)
     for words in filter(None, (result.problem, fault)):
         console.print(words, style="bold red", markup=False)
     return result.exit_code or (1 if fault else 0)

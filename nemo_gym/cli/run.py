@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from nemo_gym.config.faults import Problem, did_you_mean
 
 from .arguments import OVERRIDES, show, split
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from nemo_gym.config.compose import Composed
     from nemo_gym.config.types import JobConfig
     from nemo_gym.launch.launcher import Launcher, LaunchError
+    from nemo_gym.rollouts.progress import Progress
 
 _USAGE = f"""usage: ng_run [overrides]
 
@@ -103,6 +106,9 @@ class Run:
         self.run_id = _run_id(self.job)
         self.console = Console(highlight=False, soft_wrap=True)
         self.signals: list[signal.Signals] = []
+        self.progress: Progress | None = None
+        # Without a job there is no folder that is this run's alone, and two runs at once must not share files.
+        self.logs = composed.logs() if self.job else composed.logs() / self.run_id
 
     async def ended(self) -> int:
         """The exit code, when all is down."""
@@ -128,10 +134,8 @@ class Run:
         from nemo_gym.launch.head import Head
         from nemo_gym.launch.launcher import Launcher, LaunchError
 
-        launcher = Launcher(self.composed, self.run_id, self.composed.logs())
-        capture = self.composed.capture()
-        captures = capture.dir if capture.enabled else None
-        head = Head(self.run_id, lambda: {"servers": launcher.describe(), "captures": captures}, self.command)
+        launcher = Launcher(self.composed, self.run_id, self.logs)
+        head = Head(self.run_id, lambda: self.described(launcher), self.command)
         began = time.monotonic()
         try:
             await head.start()
@@ -164,9 +168,23 @@ class Run:
             run_id=self.run_id,
             config_digest=self.composed.digest(),
             captures=capture.dir if capture.enabled else None,
-            logs=self.composed.logs(),
+            logs=self.logs,
             console=self.console,
+            began=self.began,
         )
+
+    def began(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def described(self, launcher: Launcher) -> dict[str, Any]:
+        """What the head tells: servers, and how far the job is."""
+        capture = self.composed.capture()
+        job = None if self.progress is None else msgspec.to_builtins(self.progress.state())
+        return {
+            "servers": launcher.describe(),
+            "captures": capture.dir if capture.enabled else None,
+            "job": job,
+        }
 
     def show_culprit(self, error: LaunchError) -> None:
         """The one server that is to blame, and its last words."""
@@ -175,7 +193,7 @@ class Run:
         if error.last_words:
             console.print(error.last_words, markup=False)
         if error.server:
-            console.print(f"its log: {self.composed.logs() / error.server}.log", style="dim", markup=False)
+            console.print(f"its log: {self.logs / error.server}.log", style="dim", markup=False)
 
 
 async def _unless_a_server_ends(working: asyncio.Task[int], launcher: Launcher) -> int:

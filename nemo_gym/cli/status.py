@@ -1,4 +1,4 @@
-"""`ng_status`: the runs and servers that are up, as seen from any shell of the same user."""
+"""`ng_status`: the runs, servers and jobs that are up, as seen from any shell of the same user."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Any
 
+import msgspec
+
 from nemo_gym.config import paths
 from nemo_gym.launch import head
 
@@ -14,7 +16,7 @@ from .arguments import split
 
 _USAGE = """usage: ng_status [--json]
 
-Lists the runs that are up and their servers, with addresses, states and logs."""
+Lists the runs that are up: their servers, with addresses, states and logs, and how far their jobs are."""
 _COLOURS = {"ready": "green", "starting": "yellow", "ended": "red"}
 
 
@@ -51,11 +53,18 @@ def _show(found: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from nemo_gym.rollouts.progress import State, line
+
     console = Console(highlight=False, soft_wrap=True)
     for run in found:
         silent = "" if run["answers"] else ", does not answer"
-        console.print(f"[bold]{escape(run['run_id'])}[/]  pid {run['pid']}, up {_age(run['started'])}{silent}")
+        console.print(
+            f"[bold]{escape(run['run_id'])}[/]  pid {run['pid']}, up {_age(run['started'])}{silent}{_on(run)}"
+        )
         console.print(f"  {escape(' '.join(run['command']))}  in {escape(run['folder'])}", style="dim")
+        if run.get("job"):
+            console.print(f"  {escape(line(msgspec.convert(run['job'], State)))}", style="cyan")
+            console.print(f"  {escape(paths.shown(run['job']['output']))}", style="dim")
         rows = [(server["name"], server["state"], server["url"], _kind(server)) for server in run["servers"]]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for cells, server in zip(rows, run["servers"], strict=True):
@@ -65,6 +74,10 @@ def _show(found: list[dict[str, Any]]) -> None:
             console.print(f"  {escape(name)}  [{colour}]{state}[/]  {url}  {kind}  [dim]{log}[/]")
             if server.get("note"):
                 console.print(f"    {escape(server['note'])}", style="yellow")
+
+
+def _on(run: dict[str, Any]) -> str:
+    return f", a job on the servers of {run['on']}" if run.get("on") else ""
 
 
 def _kind(server: dict[str, Any]) -> str:

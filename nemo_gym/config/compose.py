@@ -87,7 +87,11 @@ class Composed(msgspec.Struct, frozen=True):
         if not isinstance(self.config.get("job"), dict):
             return None
         job = JobConfig.model_validate(self.config["job"])
-        return job.model_copy(update={"input": str(paths.locate(job.input)), "output": str(paths.absolute(job.output))})
+        told: dict[str, Any] = {"output": str(paths.absolute(job.output))}
+        if job.input is not None:
+            told["input"] = str(paths.locate(job.input))
+        told["datasets"] = [part.model_copy(update={"input": str(paths.locate(part.input))}) for part in job.datasets]
+        return job.model_copy(update=told)
 
     def capture(self) -> CaptureConfig:
         """How calls are recorded, with the folder chosen when it is not said."""

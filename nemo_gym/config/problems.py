@@ -221,18 +221,33 @@ class _Search:
         job = self.composed.config.get("job")
         if not isinstance(job, dict):
             return
-        for name in ("agent", "agent_name"):
-            if isinstance(job.get(name), str):
-                yield from self.reference(("job", name), "responses_api_agents", job[name])
+        for key, part in _parts(job):
+            for name in ("agent", "agent_name"):
+                named = part.get(name)
+                if isinstance(named, str):
+                    yield from self.reference((*key, name), "responses_api_agents", named)
+                for place, one in enumerate(named if isinstance(named, list) else ()):
+                    if isinstance(one, str):
+                        yield from self.reference((*key, name, str(place)), "responses_api_agents", one)
 
     def job_itself(self) -> Iterator[Problem]:
         job = self.composed.config.get("job")
         yield from self.model(JobConfig, ("job",), job)
         if not isinstance(job, dict):
             return
-        for name in ("input", "input_jsonl_fpath"):
-            if isinstance(job.get(name), str) and ("job", name) not in self.composed.unresolved:
-                yield from self.readable(("job", name), job[name])
+        for key, part in _parts(job):
+            for name in ("input", "input_jsonl_fpath"):
+                if isinstance(part.get(name), str) and (*key, name) not in self.composed.unresolved:
+                    yield from self.readable((*key, name), part[name])
+
+
+def _parts(job: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """The job itself and each of its datasets, where something is said of agents and files."""
+    yield ("job",), job
+    datasets = job.get("datasets")
+    for place, part in enumerate(datasets if isinstance(datasets, list) else ()):
+        if isinstance(part, dict):
+            yield ("job", "datasets", str(place)), part
 
 
 def bind_fault(host: str, port: int) -> str:

@@ -6,8 +6,10 @@ a key that the writer can see. `host` and `port` have defaults, since the launch
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import Any, Literal
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -147,26 +149,133 @@ def _either(name: str, other: str) -> AliasChoices:
     return AliasChoices(name, other)
 
 
+def _at_least_one(repeats: int | dict[str, int]) -> int | dict[str, int]:
+    fewest = min(repeats.values(), default=1) if isinstance(repeats, dict) else repeats
+    if fewest < 1:
+        raise ValueError(f"expected at least 1, got {fewest}")
+    return repeats
+
+
+class JobDataset(_Closed):
+    """One of several datasets of a job; what is not said here is the job's own."""
+
+    input: str = Field(validation_alias=_either("input", "input_jsonl_fpath"))
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    """In every row's `_ng_dataset`; the file's name without its ending unless said."""
+    agent: str | list[str] | None = Field(default=None, validation_alias=_either("agent", "agent_name"))
+    repeats: int | dict[str, int] | None = Field(default=None, validation_alias=_either("repeats", "num_repeats"))
+    limit: int | None = Field(default=None, ge=1)
+    responses_create_params: dict[str, Any] = {}
+
+    @field_validator("repeats")
+    @classmethod
+    def _some(cls, value: int | dict[str, int] | None) -> int | dict[str, int] | None:
+        return None if value is None else _at_least_one(value)
+
+
+class JobLimits(_Closed):
+    """Where a job ends before its data does; what an earlier start of it took counts too."""
+
+    rollouts: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1)
+    """Prompt and completion tokens of finished rollouts, as usage states them."""
+    cost: float | None = Field(default=None, gt=0)
+    """In the currency of `prices`."""
+    seconds: float | None = Field(default=None, gt=0)
+    """Of this start."""
+
+
+class Price(_Closed):
+    """Of a million tokens."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached: float | None = Field(default=None, ge=0)
+    """Of prompt tokens that were read from a cache; `input` unless said."""
+
+
+class StopWhen(_Closed):
+    """Enough is known: the 95 % interval of the mean, clustered by task, is narrower than this, end to end."""
+
+    metric: str = "reward"
+    """`reward`, or a numeric field that the verifier answers with."""
+    narrower_than: float = Field(gt=0)
+    tasks: int = Field(default=10, ge=2)
+    """Not before so many tasks were seen: a few that agree by chance have a narrow interval too."""
+
+
+RetriedKind = Literal["agent", "model", "verifier", "timeout", "infrastructure"]
+
+
 class JobConfig(_Closed):
     """One eval job. NeMo Gym's names of the same keys are accepted."""
 
-    agent: str = Field(validation_alias=_either("agent", "agent_name"))
-    input: str = Field(validation_alias=_either("input", "input_jsonl_fpath"))
+    agent: str | list[str] | None = Field(default=None, validation_alias=_either("agent", "agent_name"))
+    """Who plays each row; several play each row each. Without it the row's own `agent_ref`."""
+    input: str | None = Field(default=None, validation_alias=_either("input", "input_jsonl_fpath"))
+    datasets: list[JobDataset] = []
+    """In the place of `input`, where there are several."""
     output: str = Field(validation_alias=_either("output", "output_jsonl_fpath"))
-    repeats: int = Field(default=1, ge=1, validation_alias=_either("repeats", "num_repeats"))
+    repeats: int | dict[str, int] = Field(default=1, validation_alias=_either("repeats", "num_repeats"))
+    """Or a number for each agent, by its name. A row's `num_repeats` wins over both."""
     concurrency: int = Field(default=64, ge=1, validation_alias=_either("concurrency", "num_samples_in_parallel"))
     limit: int | None = Field(default=None, ge=1)
     rollout_timeout_s: float = Field(default=900, gt=0)
+    retries: dict[RetriedKind, Annotated[int, Field(ge=0, le=100)]] = {"infrastructure": 2, "model": 1}
+    """How often a rollout that failed is made anew, by the kind of its failure."""
+    limits: JobLimits = JobLimits()
+    prices: dict[str, Price] = {}
+    """By the model that replies name; `*` in a name stands for anything."""
+    stop_when: StopWhen | None = None
     resume: bool = Field(default=False, validation_alias=_either("resume", "resume_from_cache"))
+    accept_changes: bool = False
+    """Resume although the config or a dataset is not what it was; the manifest then says what changed."""
     overwrite: bool = False
     export: list[str] = []
     run_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,128}$")
     responses_create_params: dict[str, Any] = {}
 
+    def parts(self) -> list[JobDataset]:
+        """Its datasets, each with all that it plays by; names are unique."""
+        said = self.datasets or [JobDataset(input=self.input or "")]
+        taken: dict[str, int] = {}
+        found = []
+        for part in said:
+            name = part.name or re.sub(r"[^A-Za-z0-9._-]", "_", PurePath(part.input).stem) or "dataset"
+            taken[name] = taken.get(name, 0) + 1
+            told = {
+                "name": name if taken[name] == 1 else f"{name}-{taken[name]}",
+                "agent": self.agent if part.agent is None else part.agent,
+                "repeats": self.repeats if part.repeats is None else part.repeats,
+                "limit": self.limit if part.limit is None else part.limit,
+                "responses_create_params": self.responses_create_params | part.responses_create_params,
+            }
+            found.append(part.model_copy(update=told))
+        return found
+
+    def agents(self) -> list[str]:
+        """Those that the job names, each once."""
+        named = [part.agent for part in self.parts()]
+        every = [name for one in named for name in ([one] if isinstance(one, str) else one or [])]
+        return list(dict.fromkeys(every))
+
     @field_validator("output")
     @classmethod
     def _folder(cls, value: str) -> str:
         return value.removesuffix(".jsonl")  # a job's output is a folder; NeMo Gym names a file
+
+    @field_validator("repeats")
+    @classmethod
+    def _some(cls, value: int | dict[str, int]) -> int | dict[str, int]:
+        return _at_least_one(value)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> JobConfig:
+        if (self.input is None) == (not self.datasets):
+            raise ValueError("expected input, or datasets, and not both")
+        if self.limits.cost is not None and not self.prices:
+            raise ValueError("limits.cost needs prices, by model")
+        return self
 
     @model_validator(mode="before")
     @classmethod

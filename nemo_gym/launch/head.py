@@ -36,12 +36,17 @@ class Run(msgspec.Struct, frozen=True):
     started: float
     folder: str
     command: list[str] = []
+    serves: bool = True
+    """Whether it has servers that others may use; a job on another run's servers has none."""
 
 
 class Head:
     """Tells what `describe` returns; registered from `start` to `stop`."""
 
-    def __init__(self, run_id: str, describe: Callable[[], dict[str, Any]], command: list[str]) -> None:
+    def __init__(
+        self, run_id: str, describe: Callable[[], dict[str, Any]], command: list[str], *, serves: bool = True
+    ) -> None:
+        self._serves = serves
         self._run_id = run_id
         self._describe = describe
         self._command = command
@@ -59,7 +64,15 @@ class Head:
         await self._server.start()
         pid = os.getpid()
         run = Run(
-            self._run_id, pid, born(pid), ports.url(sock), self._token, time.time(), str(Path.cwd()), self._command
+            self._run_id,
+            pid,
+            born(pid),
+            ports.url(sock),
+            self._token,
+            time.time(),
+            str(Path.cwd()),
+            self._command,
+            self._serves,
         )
         self._file = runtime_dir() / f"{self._run_id}-{pid}.json"
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,10 @@ from msgspec import Struct
 
 from .outcome import shortened
 
-_BLOCK = 1 << 20
+REPEATS = "num_repeats"
+"""A row's own number of repeats."""
+_SAYS_REPEATS = re.compile(rb'"num_repeats"\s*:')
+_MOST_REPEATS = 1_000_000
 
 
 class Row(Struct, frozen=True):
@@ -24,6 +29,17 @@ class Row(Struct, frozen=True):
     task: int
     data: dict[str, Any]
     fault: str | None = None
+    repeats: int | None = None
+    """Its own, where it says so."""
+
+
+class Measure(Struct, frozen=True):
+    rows: int
+    """Within the limit."""
+    sha256: str
+    """Of the whole file."""
+    own_repeats: dict[int, int]
+    """How many rows ask for so many repeats of their own."""
 
 
 class Dataset:
@@ -49,15 +65,20 @@ class Dataset:
                     yield self._row(task, number, line)
                     task += 1
 
-    def measure(self) -> tuple[int, str]:
-        """How many rows there are (within the limit), and the digest of the whole file."""
+    def measure(self) -> Measure:
+        """One pass over the file, in which a line is read only where it says something of its repeats."""
         digest = hashlib.sha256()
         rows = 0
+        own: Counter[int] = Counter()
         with self.path.open("rb") as file:
-            for line in file:
+            for number, line in enumerate(file, 1):
                 digest.update(line)
-                rows += bool(line.strip())
-        return rows if self.limit is None else min(rows, self.limit), digest.hexdigest()
+                if not line.strip() or (self.limit is not None and rows >= self.limit):
+                    continue
+                if _SAYS_REPEATS.search(line) and (said := self._row(rows, number, line).repeats) is not None:
+                    own[said] += 1
+                rows += 1
+        return Measure(rows, digest.hexdigest(), dict(own))
 
     def first_fault(self) -> str | None:
         """Why this file is no dataset at all, judged by its first row."""
@@ -77,4 +98,9 @@ class Dataset:
             return Row(task, data, f"{where}: responses_create_params.input: expected a list of messages or a string")
         if self._params:
             data["responses_create_params"] = params | self._params
-        return Row(task, data)
+        said = data.get(REPEATS)
+        if said is not None and (type(said) is not int or not 1 <= said <= _MOST_REPEATS):
+            return Row(
+                task, data, f"{where}: {REPEATS}: expected a whole number from 1 on, got {shortened(repr(said))}"
+            )
+        return Row(task, data, repeats=said)

@@ -1,20 +1,20 @@
 """What is done survives any kill: one finished rollout is one line, written with one call.
 
 A line that a kill left unfinished is cut off when the journal is opened again, and its rollout is made anew. Of what
-has been written only figures are kept in memory.
+has been written only figures are kept in memory, a few dozen bytes a rollout.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
-from msgspec import Struct
 
 from ..web.client import dumps
+from .entries import Done, Entries, Entry
 from .outcome import Outcome
 
 TASK, REPEAT, ROLLOUT, META = "_ng_task_index", "_ng_rollout_index", "_ng_rollout_id", "_ng_rollout"
@@ -24,50 +24,50 @@ class JournalError(Exception):
     """The journal is not one; words for the user."""
 
 
-class Entry(Struct, frozen=True):
-    """What is remembered of a finished rollout."""
-
-    task: int
-    repeat: int
-    reward: float
-    masked: bool
-    seconds: float
-    calls: int | None
-    prompt_tokens: int
-    output_tokens: int
-    incomplete: str | None
-
-
 class Journal:
-    """`rollouts.jsonl` and, for what failed, `failures.jsonl` beside it."""
+    """`rollouts.jsonl` and, for what failed, `failures.jsonl` beside it.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        saw: told of each rollout that is there already.
+    """
+
+    def __init__(self, folder: Path, saw: Callable[[Entry, dict[str, Any]], object] = lambda entry, row: None) -> None:
         self.path = folder / "rollouts.jsonl"
         self.failures_path = folder / "failures.jsonl"
-        self.entries: list[Entry] = []
+        self.entries = Entries()
         _cut_torn_line(self.path)
         _cut_torn_line(self.failures_path)
-        self.done = set()
+        self.done = Done()
         for number, row in enumerate(read(self.path), 1):
             try:
                 entry = _entry(row)
             except (KeyError, TypeError, ValueError) as error:
                 raise JournalError(f"{self.path}:{number}: no rollout of a job: {error!r}") from error
-            self.entries.append(entry)
-            self.done.add((entry.task, entry.repeat))
+            self._remember(entry)
+            saw(entry, row)
         self._rollouts = _append(self.path)
         self._failures = _append(self.failures_path)
 
-    def add(self, outcome: Outcome) -> None:
-        """A finished rollout, or a failed one; on return no kill of this process can lose it."""
+    def add(self, outcome: Outcome) -> tuple[dict[str, Any], Entry] | None:
+        """A finished rollout, or a failed one; on return no kill of this process can lose it.
+
+        Returns:
+            The row as it was written and what is remembered of it; None for a failure.
+        """
         if outcome.result is None:
             _write(self._failures, _failure_row(outcome))
-            return
+            return None
         row = _result_row(outcome)
         _write(self._rollouts, row)
         entry = _entry(row)
+        self._remember(entry)
+        return row, entry
+
+    def _remember(self, entry: Entry) -> None:
+        if (entry.task, entry.repeat) in self.done:
+            raise JournalError(f"{self.path}: task {entry.task}, repeat {entry.repeat} is there twice")
         self.entries.append(entry)
-        self.done.add((entry.task, entry.repeat))
+        self.done.add(entry.task, entry.repeat)
 
     def close(self) -> None:
         for descriptor in (self._rollouts, self._failures):
@@ -105,6 +105,7 @@ def _result_row(outcome: Outcome) -> dict[str, Any]:
             "seconds": outcome.seconds,
             "calls": outcome.calls,
             "incomplete": outcome.incomplete,
+            "attempt": outcome.ticket.attempt,
         },
     }
 
@@ -117,6 +118,8 @@ def _failure_row(outcome: Outcome) -> dict[str, Any]:
         "kind": failure.kind,
         "message": failure.message,
         "status": failure.status,
+        "attempt": outcome.ticket.attempt,
+        "retried": outcome.retried,
         "started": outcome.started,
         "seconds": outcome.seconds,
         "calls": outcome.calls,
@@ -137,7 +140,10 @@ def _identity(outcome: Outcome) -> dict[str, Any]:
 def _entry(row: dict[str, Any]) -> Entry:
     meta = row.get(META) or {}
     response = row.get("response")
-    usage = (response.get("usage") if isinstance(response, dict) else None) or {}
+    response = response if isinstance(response, dict) else {}
+    usage = response.get("usage") or {}
+    details = usage.get("input_tokens_details") if isinstance(usage, dict) else None
+    model, ref = response.get("model"), row.get("agent_ref")
     return Entry(
         task=int(row[TASK]),
         repeat=int(row[REPEAT]),
@@ -147,13 +153,16 @@ def _entry(row: dict[str, Any]) -> Entry:
         calls=meta.get("calls"),
         prompt_tokens=_count(usage, "input_tokens"),
         output_tokens=_count(usage, "output_tokens"),
+        cached_tokens=_count(details, "cached_tokens"),
         incomplete=meta.get("incomplete"),
+        agent=str(ref.get("name") or "") if isinstance(ref, dict) else "",
+        model=model if isinstance(model, str) else "",
     )
 
 
 def _count(usage: Any, name: str) -> int:
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _append(path: Path) -> int:

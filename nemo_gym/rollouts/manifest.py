@@ -39,6 +39,10 @@ class Manifest(Struct, frozen=True):
     starts: int = 1
     """How often the job was started."""
     finished: float | None = None
+    changes: list[str] = []
+    """What a start was told to accept as changed, oldest first."""
+    stopped: str | None = None
+    """Why it ended before its data did, as it was told to."""
 
 
 class Lock:
@@ -77,18 +81,32 @@ def save(folder: Path, manifest: Manifest) -> None:
     os.replace(scratch, path)
 
 
-def begin(folder: Path, run_id: str, dataset: str, identity: dict[str, Any], *, resume: bool) -> Manifest:
+def begin(
+    folder: Path, run_id: str, dataset: str, identity: dict[str, Any], *, resume: bool, accept_changes: bool = False
+) -> Manifest:
     """This run's manifest, on disk: a new one, or the one that is resumed."""
     earlier = load(folder) if resume else None
     if earlier is None:
         manifest = Manifest(run_id, dataset, identity, versions(), time.time())
     else:
         changed = differences(earlier.identity, identity)
-        if changed:
-            raise Refused(f"{folder}: not the run that was started there: {'; '.join(changed)}")
-        manifest = replace(earlier, starts=earlier.starts + 1, finished=None)
+        if changed and not accept_changes:
+            raise Refused(f"{folder}: {not_the_same(changed)}")
+        manifest = replace(
+            earlier,
+            starts=earlier.starts + 1,
+            finished=None,
+            stopped=None,
+            identity=identity,
+            changes=[*earlier.changes, *changed],
+        )
     save(folder, manifest)
     return manifest
+
+
+def not_the_same(changed: list[str]) -> str:
+    """Why a run is not resumed, and how it is nevertheless."""
+    return f"not the run that was started there: {'; '.join(changed)} (job.accept_changes=true goes on all the same)"
 
 
 def differences(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]:

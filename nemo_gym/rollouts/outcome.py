@@ -39,6 +39,8 @@ class Ticket(Struct, frozen=True):
     rollout_id: str
     agent: str
     row: dict[str, Any]
+    attempt: int = 0
+    """How often it failed before, in this start."""
 
 
 class Outcome(Struct, frozen=True):
@@ -53,6 +55,8 @@ class Outcome(Struct, frozen=True):
     """None where no model server could say (capture is off, or the seal failed)."""
     incomplete: str | None = None
     """Why the rollout's record is not whole."""
+    retried: bool = False
+    """It failed, and is made anew: not the last word on its ticket."""
 
 
 def shortened(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .journal import Entry
+from .entries import Entries, Entry
 from .statistics import Interval, mean_interval, pass_at
 
 
@@ -31,7 +31,9 @@ class Summary(Struct, frozen=True):
     incomplete: dict[str, int]
 
 
-def summarise(entries: Sequence[Entry], failures: Counter[str], *, asked: int, repeats: int, seconds: float) -> Summary:
+def summarise(
+    entries: Sequence[Entry] | Entries, failures: Counter[str], *, asked: int, repeats: int, seconds: float
+) -> Summary:
     groups: dict[int, list[float]] = {}
     for entry in entries:
         if not entry.masked:
