@@ -20,6 +20,7 @@ from tests.scripted import Answer, Request
 
 SHELLS = ("exec_command", "shell_command", "shell", "bash", "exec")
 WRITERS = ("write", "write_file")
+_CALL_ID = re.compile(r"call_(\d+)_\d+")
 _DONE = re.compile(r"steps done: (\d+)")
 
 
@@ -104,7 +105,7 @@ class Player:
         self._order = order
         self._delay = delay
         self._plans = plans if isinstance(plans, Mapping) else {"": plans}
-        self._usage = usage or (lambda seen: seen.size // 4)
+        self._usage = usage
         self.turns: list[tuple[Conversation, Turn]] = []
         """What came and what was done about it."""
 
@@ -117,8 +118,10 @@ class Player:
         turn = self._turn(seen)
         self.turns.append((seen, turn))
         number = len(self.turns)
-        prompt = self._usage(seen)
-        return Answer(_WRITERS[seen.dialect](turn, seen, number, prompt), delay=self._delay)
+        reply = _WRITERS[seen.dialect](turn, seen, number, seen.size // 4)
+        if self._usage is not None:
+            _count(reply["usage"], self._usage(seen))
+        return Answer(reply, delay=self._delay)
 
     def _turn(self, seen: Conversation) -> Turn:
         if not seen.tools:
@@ -245,6 +248,24 @@ def _json(arguments: dict[str, Any] | str) -> str:
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
+def _said(number: int) -> list[int]:
+    """The twenty tokens of a turn."""
+    return [100 * number + place for place in range(20)]
+
+
+def _tokens(message: Mapping[str, Any]) -> list[int]:
+    """One token a message; the model's own turn, known by its call, has those that it was said with."""
+    calls = message.get("tool_calls") or ({"id": ""},)
+    mine = _CALL_ID.fullmatch(calls[0]["id"])
+    return _said(int(mine[1])) if mine else [len(msgspec.json.encode(message))]
+
+
+def _count(usage: dict[str, Any], prompt: int) -> None:
+    usage["input_tokens" if "input_tokens" in usage else "prompt_tokens"] = prompt
+    if "total_tokens" in usage:
+        usage["total_tokens"] = prompt + 20
+
+
 def _write_chat(turn: Turn, seen: Conversation, number: int, prompt: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
     if turn.reasoning:
@@ -259,11 +280,11 @@ def _write_chat(turn: Turn, seen: Conversation, number: int, prompt: int) -> dic
     finish = "length" if turn.cut else "tool_calls" if turn.calls else "stop"
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
     ids: dict[str, Any] = {}
-    if seen.body.get("return_token_ids"):  # as vLLM gives them: here one token a message, and twenty of the reply
-        ids = {"prompt_token_ids": [len(msgspec.json.encode(one)) for one in seen.body["messages"]]}
+    if seen.body.get("return_token_ids"):  # as vLLM gives them
+        ids = {"prompt_token_ids": [token for one in seen.body["messages"] for token in _tokens(one)]}
         prompt = len(ids["prompt_token_ids"])
         token = {"token": "t", "logprob": -0.5, "bytes": None, "top_logprobs": []}
-        choice |= {"token_ids": list(range(100, 120)), "logprobs": {"content": [token] * 20}}
+        choice |= {"token_ids": _said(number), "logprobs": {"content": [token] * 20}}
     return ids | {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",

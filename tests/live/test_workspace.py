@@ -9,14 +9,18 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
+from msgspec import Struct
 
 from nemo_gym.capture import CaptureStore
+from nemo_gym.capture.record import CallRecord
+from nemo_gym.dialects import chat
 from tests.live.conftest import Listening
 from tests.player import Player, Turn, shell
 from tests.project import ROOT, World, left
-from tests.scripted import Request, ScriptedBackend
+from tests.scripted import ScriptedBackend
 
 pytestmark = pytest.mark.live
 
@@ -43,52 +47,90 @@ def job(agent: str, url: str, out: Path) -> list[str]:
     ]
 
 
-def asked_with_tools(request: Request) -> bool:
-    return request.asks and bool(request.json().get("tools"))
+class Played(Struct):
+    """What a job left."""
+
+    rows: list[dict]
+    calls: list[CallRecord]
+    trained: list[dict]
+    """Its token rows."""
+
+
+def played(folder: Path, agent: str, player: Player, *settings: str, seconds: float = 1500) -> Played:
+    """A whole job, at whose end every account balances: rollouts, calls, tokens."""
+    world = World(folder)
+    backend = ScriptedBackend(player)
+    out = folder / "out"
+    try:
+        with Listening(backend) as url:
+            code, said, err = world.run(
+                *job(agent, url, out), "++job.export=[token_rows]", *settings, config=False, seconds=seconds
+            )
+    finally:
+        world.end()
+    logs = "\n".join(path.read_text()[-3000:] for path in out.glob("logs/*.log"))
+    assert code == 0, said + err + logs
+    assert left(folder) == []
+
+    store = CaptureStore(out / "captures")
+    report = store.verify()
+    assert report.ok, report.problems
+    assert (report.without_rollout, report.unsealed, report.incomplete) == (0, [], {})
+    rows = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    calls = sorted(store.calls(), key=lambda call: call.times.received)
+    assert {call.status for call in calls} == {"answered"}
+    for row in rows:
+        mine = [call for call in calls if call.rollout_id == row["_ng_rollout_id"]]
+        assert sorted(map(sent, mine)) == sorted(asked(backend, row["task_id"]))
+    assert len(calls) == sum(len(asked(backend, row["task_id"])) for row in rows)  # and none of no rollout
+
+    trained = pq.read_table(out / "exports" / "token_rows").to_pylist()
+    assert tokens_of(trained) == Counter(
+        token for call in calls for token in zip(call.reply.choices[0].tokens.ids, [-0.5] * 20, strict=True)
+    )
+    return Played(rows, calls, trained)
+
+
+def sent(call: CallRecord) -> bytes:
+    """The messages of a call as the record says that the backend got them."""
+    assert call.sent is not None
+    return msgspec.json.encode(chat.write_request(call.sent)["messages"])
+
+
+def asked(backend: ScriptedBackend, task: str) -> list[bytes]:
+    """The messages of a task's calls as the backend got them."""
+    bodies = [request.json() for request in backend.calls if f"(Task {task};" in request.body.decode()]
+    return [msgspec.json.encode(body["messages"]) for body in bodies]
+
+
+def tokens_of(trained: list[dict]) -> Counter:
+    """What the token rows train: each generated token, with its log-prob, as often as it is trained."""
+    return Counter(
+        (token, logprob)
+        for row in trained
+        for token, logprob, mask in zip(row["input_ids"], row["logprobs"], row["loss_mask"], strict=True)
+        if mask
+    )
 
 
 @pytest.mark.parametrize(
     ("agent", "rollouts"),
     [
         pytest.param("codex", 20, marks=pytest.mark.ci),
-        pytest.param("claude_code", 4, marks=pytest.mark.ci),
-        pytest.param("openclaw", 2, marks=pytest.mark.ci),
+        pytest.param("claude_code", 20, marks=pytest.mark.ci),
+        pytest.param("openclaw", 8, marks=pytest.mark.ci),  # each takes a core for some twenty seconds
         pytest.param("openclaw", 20, marks=pytest.mark.nightly),
-        pytest.param("claude_code", 20, marks=pytest.mark.nightly),
     ],
 )
 def test_a_job(tmp_path: Path, agent: str, rollouts: int) -> None:
-    world = World(tmp_path)
-    backend = ScriptedBackend(player())
-    out = tmp_path / "out"
-    try:
-        with Listening(backend) as url:
-            code, said, err = world.run(
-                *job(agent, url, out),
-                f"++job.limit={rollouts}",
-                "++job.export=[token_rows]",
-                config=False,
-                seconds=1500,
-            )
-    finally:
-        world.end()
-    logs = "\n".join(path.read_text()[-3000:] for path in out.glob("logs/*.log"))
-    assert code == 0, said + err + logs
-    assert left(tmp_path) == []
-    rewards = [json.loads(line)["reward"] for line in (out / "rollouts.jsonl").read_text().splitlines()]
-    assert rewards == [1.0] * rollouts
-
-    store = CaptureStore(out / "captures")
-    report = store.verify()
-    assert report.ok, report.problems
-    assert (report.without_rollout, report.unsealed, report.incomplete) == (0, [], {})
-    calls = list(store.calls())
-    assert len(calls) == sum(asked_with_tools(request) for request in backend.requests)
-    assert Counter(call.rollout_id for call in calls) == dict.fromkeys({call.rollout_id for call in calls}, 2)
-    assert len({call.rollout_id for call in calls}) == rollouts
-
-    trained = sum(sum(row["loss_mask"]) for row in pq.read_table(out / "exports" / "token_rows").to_pylist())
-    assert trained == sum(len(call.reply.choices[0].tokens.ids) for call in calls) == 40 * rollouts
+    found = played(tmp_path, agent, player(), f"++job.limit={rollouts}")
+    assert [row["reward"] for row in found.rows] == [1.0] * rollouts
+    assert len({row["_ng_rollout_id"] for row in found.rows}) == rollouts
+    assert Counter(call.rollout_id for call in found.calls) == {row["_ng_rollout_id"]: 2 for row in found.rows}
+    assert [row["branches"] for row in found.rows] == [[{"relation": "first", "calls": 2}]] * rollouts
+    # One sequence a rollout: each prompt began with the one before and with what was said to it.
+    assert Counter(row["rollout_id"] for row in found.trained) == {row["_ng_rollout_id"]: 1 for row in found.rows}
+    assert {sum(row["loss_mask"]) for row in found.trained} == {40}
 
 
 @pytest.mark.ci
