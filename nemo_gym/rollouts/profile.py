@@ -115,9 +115,11 @@ def figures(results: Sequence[Result]) -> Figures:
     )
 
 
-def clusters(results: Iterable[Result]) -> list[list[float]]:
+def clusters(results: Sequence[Result]) -> list[list[float]]:
     """The rewards by task: what is alike of one task, whoever played it, must not narrow an interval."""
-    return [[one.reward for one in group] for group in _split(results, lambda result: result.task).values()]
+    several = len({result.agent for result in results}) > 1
+    groups = _split(results, lambda result: (result.asked, 0) if several else (0, result.task))
+    return [[one.reward for one in group] for group in groups.values()]
 
 
 def powers(most: int) -> list[int]:

@@ -7,6 +7,7 @@ cut into its fields without being read, and then only the fields that count are.
 from __future__ import annotations
 
 import glob
+import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 ROLLOUTS = "rollouts.jsonl"
-SUBSET_FIELDS = ("subset", "category", "subject", "domain", "difficulty", "level", "topic", "task_type")
+SUBSET_FIELDS = ("_ng_dataset", "subset", "category", "subject", "domain", "difficulty", "level", "topic", "task_type")
 """Fields that say, by custom, which part of a dataset a row belongs to."""
 ANSWER_FIELDS = ("extracted_answer", "predicted_answer", "predicted_value", "answer")
 """Fields with the answer that a verifier read out of a reply, the likeliest first."""
@@ -56,6 +57,9 @@ class Result(Struct, frozen=True, gc=False):
     log_prob: float | None
     """Mean over the generated tokens; None where log-probs are not known."""
     incomplete: str | None
+    asked: int
+    """The same for rows that ask the same of the same dataset, within this process: several agents have a task number
+    each for one row."""
 
 
 class _Item(Struct):
@@ -70,7 +74,7 @@ class _Usage(Struct):
 
 
 class _Response(Struct):
-    output: list[_Item] = []
+    output: list[_Item | str | float | bool | list[Any] | None] = []
     usage: _Usage | None = None
     incomplete_details: dict[str, Any] | None = None
 
@@ -147,10 +151,32 @@ def row(result: Result) -> dict[str, Any]:
     """The whole line of a rollout."""
     with open(result.path, "rb") as file:
         file.seek(result.offset)
-        return msgspec.json.decode(file.readline())
+        line = file.readline()
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return msgspec.json.decode(_mended(line))
 
 
-_cut = msgspec.json.Decoder(dict[str, Raw]).decode
+def _cut(line: bytes) -> dict[str, Raw]:
+    """The fields of a line, not read yet."""
+    try:
+        return _fields(line)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        try:
+            return _fields(_mended(line))
+        except (ValueError, RecursionError):
+            raise error from None
+
+
+def _mended(line: bytes) -> bytes:
+    """A line with half a character in it (a lone surrogate, as a model may write one), which is no text: "?" for it."""
+    return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
+
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _DECODERS = {  # made once: of a union, making one costs more than using it
     kind: msgspec.json.Decoder(kind | None).decode for kind in (int, str, bool, float | bool, _Response, _Meta, _Agent)
 }
@@ -158,6 +184,7 @@ _DECODERS = {  # made once: of a union, making one costs more than using it
 
 def _result(path: str, offset: int, cut: dict[str, Raw], fields: Fields) -> Result:
     response = _part(cut, "response", _Response) or _Response()
+    items = [item for item in response.output if isinstance(item, _Item)]
     meta = _part(cut, "_ng_rollout", _Meta) or _Meta()
     agent = _part(cut, "agent_ref", _Agent) or _Agent()
     usage = response.usage or _Usage()
@@ -178,11 +205,12 @@ def _result(path: str, offset: int, cut: dict[str, Raw], fields: Fields) -> Resu
         calls=meta.calls,
         prompt_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        turns=_turns(response.output),
-        tool_calls=sum((item.type or "").endswith("_call") for item in response.output),
+        turns=_turns(items),
+        tool_calls=sum((item.type or "").endswith("_call") for item in items),
         cut_off=(response.incomplete_details or {}).get("reason") == "max_output_tokens",
-        log_prob=_mean(item.generation_log_probs for item in response.output),
+        log_prob=_mean(item.generation_log_probs for item in items),
         incomplete=meta.incomplete,
+        asked=hash((bytes(cut.get("responses_create_params", b"")), bytes(cut.get("_ng_dataset", b"")))),
     )
 
 

@@ -215,12 +215,12 @@ def waterfall(found: Timeline) -> Markup:
             f' rx="2"><title>{escape(title)}</title></rect>'
         )
         words = f"{escape(span.label[:48])} · {seconds}"
-        if right < 55:
-            out.append(f'<text class="beside" x="{right:.2f}%" dx="6" y="{y + 10}">{words}</text>')
-        elif left > 45:
-            out.append(f'<text class="beside" x="{left:.2f}%" dx="-6" y="{y + 10}" text-anchor="end">{words}</text>')
-        else:
-            out.append(f'<text class="within" x="{left:.2f}%" dx="6" y="{y + 10}">{words}</text>')
+        room = {"beside": 100 - right, "before": left, "within": right - left}
+        place_of_words = max(room, key=lambda name: room[name])
+        x, dx, anchor = {"beside": (right, 6, "start"), "before": (left, -6, "end"), "within": (left, 6, "start")}[
+            place_of_words
+        ]
+        out.append(f'<text class="words" x="{x:.2f}%" dx="{dx}" y="{y + 10}" text-anchor="{anchor}">{words}</text>')
     described = (
         f"{found.calls} calls in {_seconds(found.seconds)}: model {_seconds(found.model)}, "
         f"tools {_seconds(found.tools)}, agent {_seconds(found.agent)}"

@@ -126,7 +126,7 @@ def choose(
     groups: dict[tuple[str, int], list[Result]] = {}
     for result in results:
         groups.setdefault((result.agent, result.task), []).append(result)
-    disputed = sorted((t for t in by_task.values() if t.std > 0), key=lambda t: (-t.std, -t.rollouts, t.task))
+    disputed = sorted((t for t in by_task.values() if t.std > 0), key=lambda t: (-round(t.std, 9), -t.rollouts, t.task))
     for figures in disputed[: CHOSEN // 2]:
         own = groups[figures.agent, figures.task]
         words = f"task {figures.task} earns {figures.mean:.2f} ± {figures.std:.2f}"
@@ -145,16 +145,20 @@ def choose(
                 kept += 1
                 yield result
 
-    alike = low == high
     worst = [
         (r, f"task {r.task} earns {task(r).mean:.2f} on average")
-        for r in first(sorted(results, key=lambda r: (r.reward, task(r).mean, -length(r), r.task)))
-        if alike or r.reward < high
+        for r in first(
+            sorted(
+                (r for r in results if r.reward < high or low == high),
+                key=lambda r: (r.reward, task(r).mean, -length(r), r.task),
+            )
+        )
     ]
     best = [
         (r, f"task {r.task} earns {task(r).mean:.2f} on average")
-        for r in first(sorted(results, key=lambda r: (-r.reward, task(r).mean, -length(r), r.task)))
-        if r.reward > low
+        for r in first(
+            sorted((r for r in results if r.reward > low), key=lambda r: (-r.reward, task(r).mean, -length(r), r.task))
+        )
     ]
     return worst, uncertain, best
 

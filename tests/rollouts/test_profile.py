@@ -49,8 +49,8 @@ def test_agents_and_subsets(tmp_path):
     rows = [
         stored.row(0, 0, 1, category="easy"),
         stored.row(1, 0, 0, category="hard"),
-        stored.row(0, 0, 0, category="easy") | other,
-        stored.row(1, 0, 0, category="hard") | other,
+        stored.row(0, 0, 0, category="easy") | other | {"_ng_task_index": 2},  # one row, a number for each agent
+        stored.row(1, 0, 0, category="hard") | other | {"_ng_task_index": 3},
     ]
     found = profile(read([stored.write(tmp_path, rows)]))
     assert {name: one.reward.mean for name, one in found.agents.items()} == {"agent": 0.5, "other": 0.0}
@@ -59,8 +59,8 @@ def test_agents_and_subsets(tmp_path):
     assert [(task.agent, task.task, task.mean) for task in found.tasks] == [
         ("agent", 0, 1.0),
         ("agent", 1, 0.0),
-        ("other", 0, 0.0),
-        ("other", 1, 0.0),
+        ("other", 2, 0.0),
+        ("other", 3, 0.0),
     ]
     assert [one.k for one in found.overall.pass_at] == [1]  # nor do they make repeats
 
