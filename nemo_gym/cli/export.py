@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             _print(explanation, list(lines(explanation)), as_json=arguments.json)
             return 0
         formats = arguments.formats or ["token_rows"]
-        summary = export(arguments.output, formats, arguments.captures, _options(arguments), arguments.to)
+        summary = export(
+            arguments.output, formats, arguments.captures, _options(arguments), arguments.to, arguments.ray
+        )
     except (ExportError, OSError) as error:
         print(f"ng_export: {error}", file=sys.stderr)
         return 1
@@ -69,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--captures", help="where the captures are, if not in the job's own folder")
     parser.add_argument("--to", metavar="FOLDER", help="where to write; default exports, beside the captures")
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        default=os.environ.get("RAY_ADDRESS") or None,
+        help="have it done on a Ray cluster (auto, host:port, or local for one of its own) that reaches the captures "
+        "by the same path; default RAY_ADDRESS, where that is set",
+    )
     parser.add_argument("--explain", metavar="ROLLOUT", help="how this rollout's sequences came about; writes nothing")
     parser.add_argument("--json", action="store_true", help="what is printed as JSON")
 

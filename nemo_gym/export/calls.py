@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,12 +33,11 @@ _PLAIN = (
     *("model_reported", "received_at", "logprobs_mode", "sampling", "prefix_break", "request_prefix_len"),
     *("prompt_tokens", "completion_tokens", "cached_tokens"),
 )
-_NEEDED = (*_PLAIN, "request_contents", "prompt_prefix_len", "prompt_prefix_choice", "new_prompt_ids", "choices")
-_SEAL = ("rollout_id", "sealed_calls", "at")
+NEEDED = (*_PLAIN, "request_contents", "prompt_prefix_len", "prompt_prefix_choice", "new_prompt_ids", "choices")
+SEAL = ("rollout_id", "sealed_calls", "at")
 _SURVEYED = ("kind", "rollout_id", "policy_version", "trainable", "status", "logprobs_mode", "sampling")
 _OF_NONE = ("call_id", "session_id", "incomplete")
 """Beside those, where there is no job that says which rollouts there are."""
-_CHUNK = 8192
 _NEUTRAL: dict[str, tuple[Any, ...]] = {"temperature": (1,), "top_p": (1,), "top_k": (0, -1), "min_p": (0,)}
 
 
@@ -157,17 +157,22 @@ def survey(store: CaptureStore, ledger: Ledger, *, exact_versions: bool = False,
         exact_versions: look at every token's version, not at that of each call's last.
         alone: there is no job; calls of no rollout count too, and what seals say is all that is known.
     """
-    columns = (*_SURVEYED, *(("choices",) if exact_versions else ()), *(_OF_NONE if alone else ()))
     newest: int | None = None
     for shard in store.shards():
         found: dict[str, Survey] = {}
-        for batch in shard.batches(columns):
-            highest = _survey_batch(batch, found, exact_versions, alone)
-            newest = highest if newest is None else max(newest, highest if highest is not None else newest)
-            if len(found) > _CHUNK:
-                ledger.add(found)
-                found = {}
+        highest = look(shard, found, exact_versions=exact_versions, alone=alone)
+        newest = highest if newest is None else max(newest, highest if highest is not None else newest)
         ledger.add(found)
+    return newest
+
+
+def look(shard: ShardReader, found: dict[str, Survey], *, exact_versions: bool, alone: bool) -> int | None:
+    """The same of one shard."""
+    columns = (*_SURVEYED, *(("choices",) if exact_versions else ()), *(_OF_NONE if alone else ()))
+    newest: int | None = None
+    for batch in shard.batches(columns):
+        highest = _survey_batch(batch, found, exact_versions, alone)
+        newest = highest if newest is None else max(newest, highest if highest is not None else newest)
     return newest
 
 
@@ -267,11 +272,16 @@ _Sealed = tuple[str, str, float, list[str]]
 def _side_by_side(store: CaptureStore) -> Iterator[CapturedCall | _Sealed]:
     writers: dict[str, list[Any]] = {}
     for path in store.paths():
-        writers.setdefault(str(path.parent / path.stem.rsplit("-", 1)[0]), []).append(path)
+        writers.setdefault(writer_of(path), []).append(path)
     streams = [_of_writer(store, paths) for paths in writers.values()]
     if len(streams) == 1:
         return (item for _, item in streams[0])
     return map(itemgetter(1), heapq.merge(*streams, key=itemgetter(0)))
+
+
+def writer_of(path: Path) -> str:
+    """The process that wrote a shard: its shards are read one after the other."""
+    return str(path.parent / path.stem.rsplit("-", 1)[0])
 
 
 def _of_writer(store: CaptureStore, paths: Iterable[Any]) -> Iterator[tuple[float, CapturedCall | _Sealed]]:
@@ -281,11 +291,11 @@ def _of_writer(store: CaptureStore, paths: Iterable[Any]) -> Iterator[tuple[floa
         if shard is None:
             continue
         writer = shard.writer
-        for row in shard.rows("call", columns=_NEEDED):
-            call = _call(row, shard, writer)
+        for row in shard.rows("call", columns=NEEDED):
+            call = read_call(row, shard, writer)
             at = max(at, call.received_at)  # they are written as they end; the merge wants an order
             yield at, call
-        for row in shard.rows("seal", columns=_SEAL):
+        for row in shard.rows("seal", columns=SEAL):
             yield at, (writer, row["rollout_id"], row["at"], row["sealed_calls"])
 
 
@@ -294,8 +304,8 @@ def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
     if " " in rollout_id:
         captured.calls = [call for call in _of_no_rollout(store) if call.rollout_id == rollout_id]
     for shard in () if captured.calls else store.shards():
-        captured.calls += [_call(row, shard, shard.writer) for row in shard.rows("call", rollout_id, _NEEDED)]
-        for row in shard.rows("seal", rollout_id, _SEAL):
+        captured.calls += [read_call(row, shard, shard.writer) for row in shard.rows("call", rollout_id, NEEDED)]
+        for row in shard.rows("seal", rollout_id, SEAL):
             captured.add_seal(shard.writer, row["at"], row["sealed_calls"])
     captured.rows = len(captured.calls)
     captured.finish()
@@ -305,14 +315,14 @@ def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
 def _of_no_rollout(store: CaptureStore) -> Iterator[CapturedCall]:
     """Under what stands for their rollout."""
     for shard in store.shards():
-        for row in shard.rows("call", columns=_NEEDED):
+        for row in shard.rows("call", columns=NEEDED):
             if row.get("rollout_id") is None:
-                call = _call(row, shard, shard.writer)
+                call = read_call(row, shard, shard.writer)
                 call.rollout_id = sources.of_none(call.call_id, call.session_id)
                 yield call
 
 
-def _call(row: dict[str, Any], shard: ShardReader, writer: str) -> CapturedCall:
+def read_call(row: dict[str, Any], shard: ShardReader, writer: str) -> CapturedCall:
     new_prompt = row.get("new_prompt_ids")
     broken = row.get("prefix_break")
     return CapturedCall(

@@ -34,12 +34,14 @@ def export(
     captures: str | Path | None = None,
     options: Options | None = None,
     folder: str | Path | None = None,
+    ray: str | None = None,
 ) -> ExportSummary:
     """Exports the job in `output_dir`, or the captures that lie there without one.
 
     Args:
         captures: where they are, if not in the job's own folder.
         folder: where the formats' folders go; `exports` in the job's folder unless it is given.
+        ray: the address of a Ray cluster that does the work; the files are the same.
     """
     output, options = Path(output_dir), options or Options()
     unknown = sorted(set(formats) - FORMATS.keys())
@@ -57,17 +59,17 @@ def export(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ExportError(f"another export is writing to {target}") from None
-        return _replaced(source, names, options)
+        return _replaced(source, names, options, ray)
 
 
-def _replaced(source: Source, names: list[str], options: Options) -> ExportSummary:
+def _replaced(source: Source, names: list[str], options: Options, ray: str | None) -> ExportSummary:
     target = source.target
     scratch = target / ".export.tmp"
     shutil.rmtree(scratch, ignore_errors=True)
     for name in names:
         (scratch / name).mkdir(parents=True)
     try:
-        summary = _export(source, names, options, scratch)
+        summary = _export(source, names, options, scratch, ray)
         for name in names:
             shutil.rmtree(target / name, ignore_errors=True)
             os.replace(scratch / name, target / name)
@@ -78,27 +80,41 @@ def _replaced(source: Source, names: list[str], options: Options) -> ExportSumma
     return summary
 
 
-def _export(source: Source, names: list[str], options: Options, scratch: Path) -> ExportSummary:
-    store, alone = CaptureStore(str(source.captures)), source.results is None
+def _export(source: Source, names: list[str], options: Options, scratch: Path, ray: str | None) -> ExportSummary:
     ledger = Ledger(scratch / "ledger.sqlite")
     try:
         if source.results is not None:
             ledger.read_results(source.results, usage="_tokens" in (options.where or ""))
-        newest = survey(store, ledger, exact_versions=options.max_staleness is not None, alone=alone)
-        ledger.judge(options, newest, alone=alone)
         formats: list[Format] = [FORMATS[name](scratch / name, options) for name in names]
-        exporter, packer = _Exporter(ledger, formats), Packer(formats, options, alone=alone)
-        for item in rollouts(store, ledger, alone=alone):
-            if isinstance(item, CapturedCall):
-                exporter.account.add(loose(item))
-            else:
-                exporter.take(packer.pack(item, ledger.get(item.rollout_id)))
+        exporter = _Exporter(ledger, formats)
+        if ray is None:
+            _here(source, options, ledger, formats, exporter)
+        else:
+            from .distributed import Distributed
+
+            for packed in Distributed(source, names, options, ledger, scratch, ray).packed():
+                exporter.account.add(packed.loose)
+                for parcel in packed.parcels:
+                    exporter.take(parcel)
         for one in formats:
             one.close()
         exporter.left_out += ledger.without_calls()
         return exporter.summary(source.target)
     finally:
         ledger.close()
+
+
+def _here(source: Source, options: Options, ledger: Ledger, formats: list[Format], exporter: _Exporter) -> None:
+    """In this process, in one pass."""
+    store, alone = CaptureStore(str(source.captures)), source.results is None
+    newest = survey(store, ledger, exact_versions=options.max_staleness is not None, alone=alone)
+    ledger.judge(options, newest, alone=alone)
+    packer = Packer(formats, options, alone=alone)
+    for item in rollouts(store, ledger, alone=alone):
+        if isinstance(item, CapturedCall):
+            exporter.account.add(loose(item))
+        else:
+            exporter.take(packer.pack(item, ledger.get(item.rollout_id)))
 
 
 class _Exporter:
