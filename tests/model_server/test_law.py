@@ -77,27 +77,38 @@ def custom(reply: dict[str, Any]) -> bool:
     )
 
 
-def test_three_views_of_one_generation_agree(tmp_path: Path) -> None:  # V0
+def whole(reply: dict[str, Any], _: Request) -> Answer:
+    return Answer(reply)
+
+
+def hold(tmp_path: Path, examples: int, answer: Any = whole, **config: Any) -> None:
+    """The law for every drawn reply, over one server."""
     given_reply: dict[str, Any] = {}
 
     def decide(request: Request) -> Answer:
-        return Answer(given_reply) if request.asks else Answer({"data": []})
+        return answer(given_reply, request) if request.asks else Answer({"data": []})
 
     with asyncio.Runner() as runner:
-        context = bench(tmp_path, decide, return_token_ids=True)
+        context = bench(tmp_path, decide, **config)
         at = runner.run(context.__aenter__())
         client = at.client()
 
-        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
         @given(replies(), st.booleans())
         def holds(reply: dict[str, Any], logprobs: bool) -> None:
             given_reply.clear()
             given_reply.update(reply)
             runner.run(compare(client, reply, logprobs, at))
 
-        holds()
-        runner.run(client.close())
-        runner.run(context.__aexit__(None, None, None))
+        try:
+            holds()
+        finally:
+            runner.run(client.close())
+            runner.run(context.__aexit__(None, None, None))
+
+
+def test_three_views_of_one_generation_agree(tmp_path: Path) -> None:  # V0
+    hold(tmp_path, 60, return_token_ids=True)
 
 
 async def compare(client: openai.AsyncOpenAI, reply: dict[str, Any], logprobs: bool, at: Any) -> None:
