@@ -1,0 +1,1 @@
+"""Commands run away from the verifier, at whatever provider the configuration names."""

@@ -1,0 +1,8 @@
+"""How another server goes on with a sandbox; names only."""
+
+from nemo_gym.environment.sandbox.settings import DirectSandboxConnection, SandboxAccess
+
+__all__ = [
+    "DirectSandboxConnection",
+    "SandboxAccess",
+]
