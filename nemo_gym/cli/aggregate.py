@@ -17,7 +17,7 @@ _OVERRIDES = {"input_glob": "", "output_jsonl_fpath": "--output", "overwrite": "
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    from nemo_gym.rollouts.profile import plain, profile
+    from nemo_gym.rollouts.profile import add_profile, plain, profile
     from nemo_gym.rollouts.results import Fields, ResultsError, read
     from nemo_gym.rollouts.shards import merge
     from nemo_gym.viewer.report import write_report
@@ -28,10 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         merged = merge(arguments.shards, output, arguments.renumber, overwrite=arguments.overwrite)
         results = read([output], Fields(arguments.by, arguments.answer))
         found = profile(results)
-        metrics = {"rollouts": merged.rollouts, "shards": merged.shards, "profile": plain(found)}
-        (output / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
-        if results:
-            write_report([output], output / "report.html", results=results, overwrite=True)
+        add_profile(output, found)
+        write_report([output], output / "report.html", results=results, overwrite=True)
     except (ResultsError, OSError) as error:
         print(f"ng_aggregate_rollouts: {error}", file=sys.stderr)
         return 1

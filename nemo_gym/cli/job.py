@@ -48,7 +48,8 @@ async def do_job(
     finally:
         await client.close()
     exported, fault = await _export(job, result, captures, console)
-    _show(job, result, exported, captures, logs, console)
+    report = await _report(job, result, captures, console)
+    _show(job, result, exported, report, captures, logs, console)
     if result.stopped is not None:
         console.print(f"ended early, as told: {result.stopped}", style="yellow", markup=False)
     for words in filter(None, (result.problem, fault)):
@@ -70,10 +71,25 @@ async def _export(
             return None, f"export: {error}"
 
 
+async def _report(job: JobConfig, result: JobResult, captures: str | None, console: Console) -> Path | None:
+    """`report.html`, and its figures in `metrics.json`. The job is no worse without it: a fault of it is only told."""
+    if result.summary is None or result.summary.rollouts == 0:
+        return None
+    from nemo_gym.viewer.report import sum_up
+
+    with console.status("writing the report"):
+        try:
+            return await asyncio.to_thread(sum_up, Path(job.output), captures)
+        except Exception as error:
+            console.print(f"report: {type(error).__name__}: {error}", style="yellow", markup=False)
+            return None
+
+
 def _show(
     job: JobConfig,
     result: JobResult,
     exported: ExportSummary | None,
+    report: Path | None,
     captures: str | None,
     logs: Path | None,
     console: Console,
@@ -83,6 +99,8 @@ def _show(
     output = paths.shown(job.output)
     rows = lines(result.summary, f"{output}/rollouts.jsonl, metrics.json, manifest.json")
     places = {"captures": captures and paths.shown(captures), "logs": logs and paths.shown(logs)}
+    if report is not None:
+        places["report"] = paths.shown(report)
     if exported is not None:
         places["exports"] = ", ".join(paths.shown(folder) for folder in exported.folders.values())
         discarded = sum(exported.discarded.values())

@@ -6,7 +6,9 @@ each of them says of how many tasks. What is masked is no measurement: it is cou
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -134,6 +136,18 @@ def plain(found: Profile) -> dict[str, Any]:
         "agents": {name: _plain(one) for name, one in found.agents.items()},
         "subsets": {name: _plain(one) for name, one in found.subsets.items()},
     }
+
+
+def add_profile(folder: Path, found: Profile) -> None:
+    """Puts the figures into the folder's `metrics.json`, beside what is there; whole or not at all."""
+    path = folder / "metrics.json"
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError):
+        known = {}
+    scratch = path.with_name("metrics.json.tmp")
+    scratch.write_bytes(msgspec.json.format(msgspec.json.encode(known | {"profile": plain(found)}), indent=2) + b"\n")
+    os.replace(scratch, path)
 
 
 def _plain(found: Figures) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import glob
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -188,18 +189,18 @@ def _result(path: str, offset: int, cut: dict[str, Raw], fields: Fields) -> Resu
     meta = _part(cut, "_ng_rollout", _Meta) or _Meta()
     agent = _part(cut, "agent_ref", _Agent) or _Agent()
     usage = response.usage or _Usage()
-    subset = _word(cut, fields.subset)
+    subset = _interned(_word(cut, fields.subset))
     return Result(
         path=path,
         offset=offset,
         task=_read(cut, "_ng_task_index", int),
         repeat=_part(cut, "_ng_rollout_index", int) or 0,
-        agent=agent.name,
+        agent=sys.intern(agent.name),
         rollout_id=_part(cut, "_ng_rollout_id", str) or "",
         reward=_reward(cut),
         masked=bool(_part(cut, "mask_sample", bool)),
         subset=subset,
-        answer=_word(cut, fields.answer),
+        answer=_interned(_word(cut, fields.answer)),
         seconds=meta.seconds,
         started=meta.started,
         calls=meta.calls,
@@ -209,7 +210,7 @@ def _result(path: str, offset: int, cut: dict[str, Raw], fields: Fields) -> Resu
         tool_calls=sum((item.type or "").endswith("_call") for item in items),
         cut_off=(response.incomplete_details or {}).get("reason") == "max_output_tokens",
         log_prob=_mean(item.generation_log_probs for item in items),
-        incomplete=meta.incomplete,
+        incomplete=_interned(meta.incomplete),
         asked=hash((bytes(cut.get("responses_create_params", b"")), bytes(cut.get("_ng_dataset", b"")))),
     )
 
@@ -266,6 +267,11 @@ def _word(cut: dict[str, Raw], field: str | None) -> str | None:
         value = int(value)
     text = None if value is None or isinstance(value, dict | list) else str(value)
     return text if text is None or len(text) <= _WORD or field not in SUBSET_FIELDS else None
+
+
+def _interned(word: str | None) -> str | None:
+    """One object for a word that is in many lines."""
+    return None if word is None else sys.intern(word)
 
 
 def _guessed(fields: Fields, cut: dict[str, Raw]) -> Fields:

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from .entries import Entries, Entry
-from .statistics import Interval, mean_interval, pass_at
+from .profile import powers
+from .statistics import Interval, mean_interval, pass_at, pass_hat
 
 
 class Summary(Struct, frozen=True):
@@ -20,6 +21,8 @@ class Summary(Struct, frozen=True):
     reward: Interval | None
     passes: dict[int, float]
     """k -> pass@k, over the tasks that have k rollouts."""
+    passes_all: dict[int, float]
+    """k -> pass^k, over the same."""
     prompt_tokens: int
     output_tokens: int
     calls: int | None
@@ -40,13 +43,15 @@ def summarise(
             groups.setdefault(entry.task, []).append(entry.reward)
     known = [entry.calls for entry in entries if entry.calls is not None]
     times = sorted(entry.seconds for entry in entries)
-    passes = {k: pass_at(groups.values(), k) for k in _ks(repeats)}
+    passes = {k: pass_at(groups.values(), k) for k in powers(repeats)}
+    all_pass = {k: pass_hat(groups.values(), k) for k in powers(repeats)}
     return Summary(
         rollouts=len(entries),
         asked=asked,
         masked=sum(entry.masked for entry in entries),
         reward=mean_interval(groups.values()),
         passes={k: value for k, value in passes.items() if value is not None},
+        passes_all={k: value for k, value in all_pass.items() if value is not None},
         prompt_tokens=sum(entry.prompt_tokens for entry in entries),
         output_tokens=sum(entry.output_tokens for entry in entries),
         calls=sum(known) if known else None,
@@ -60,15 +65,11 @@ def summarise(
 _SHARES = {"p50": 0.5, "p95": 0.95, "max": 1.0}
 
 
-def _ks(repeats: int) -> list[int]:
-    """Powers of two up to the number of repeats, and that number itself."""
-    return sorted({2**power for power in range(repeats.bit_length())} | {repeats})
-
-
 def metrics(summary: Summary, run_id: str) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(summary)
-    passes = fields.pop("passes")
-    return {"run_id": run_id} | fields | {f"pass@{k}": value for k, value in passes.items()}
+    passes, all_pass = fields.pop("passes"), fields.pop("passes_all")
+    figures = {f"pass@{k}": value for k, value in passes.items()} | {f"pass^{k}": v for k, v in all_pass.items()}
+    return {"run_id": run_id} | fields | figures
 
 
 def lines(summary: Summary, output: str) -> list[str]:
@@ -79,6 +80,9 @@ def lines(summary: Summary, output: str) -> list[str]:
         spread = "" if reward.low is None else f"   95 % interval {reward.low:.3f} to {reward.high:.3f}"
         rows.append(("mean reward", f"{reward.mean:.3f}{spread}   {reward.rollouts} rollouts of {reward.tasks} tasks"))
     rows += [(f"pass@{k}", f"{value:.3f}") for k, value in summary.passes.items()]
+    rows += [
+        (f"pass^{k}", f"{value:.3f}") for k, value in summary.passes_all.items() if k == max(summary.passes_all) > 1
+    ]
     done = f"{summary.rollouts} of {summary.asked}"
     rows.append(("rollouts", done + (f"   {summary.masked} masked" if summary.masked else "")))
     if summary.failures:

@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 
-from ..rollouts.profile import MEASURES
+from ..rollouts.profile import MEASURES, add_profile, profile
 from ..rollouts.results import Fields, Result, ResultsError, read
 from . import charts
 from .conversation import Gap
@@ -32,6 +32,14 @@ _NAMES = {  # what a chart is called, and the unit of its axis
     "log_prob": ("Mean log-prob of a token", ""),
 }
 _DRAWN = ("output_tokens", "turns", "seconds", "log_prob")
+
+
+def sum_up(folder: Path, captures: str | Path | None = None, fields: Fields | None = None) -> Path:
+    """The report of a job's folder, in it, and the profile that it shows in `metrics.json`."""
+    results = read([folder], fields)
+    path = write_report([folder], folder / "report.html", results=results, captures=captures, overwrite=True)
+    add_profile(folder, profile(results))
+    return path
 
 
 def write_report(
