@@ -91,7 +91,7 @@ def test_all_at_once(folder):
         "size",
         "local_tiny.model",
         "job.repeets",
-        "job.agent: is required",
+        "job.output: is required",
         "y: ${nope} has no value",
     ):
         assert any(part in line for line in found), (part, found)

@@ -20,6 +20,7 @@ class Fake:
         self.delay = delay
         self.calls: Counter[str] = Counter()
         self.runs: list[tuple[int, int]] = []
+        self.plays: Counter[tuple[int, int]] = Counter()
         self.seals: dict[str, Any] = {}
         self.sealing: Any = None
         self.capabilities: dict[str, Any] = {"status": "ready"}
@@ -49,6 +50,9 @@ class Fake:
         self.runs.append((task, repeat))
         self.calls[row["_ng_rollout_id"]] += row.get("model_calls", 2)
         wish = row.get("wish")
+        self.plays[task, repeat] += 1
+        if self.plays[task, repeat] > row.get("fails", 1 << 30):
+            wish = None
         if wish == "hang":
             await asyncio.sleep(60)
         if wish == "500":
@@ -71,7 +75,8 @@ class Fake:
         await asyncio.sleep(self.delay)
         usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
         reward = row.get("rewards", [1.0])[repeat % len(row.get("rewards", [1.0]))]
-        return {"reward": reward, "response": {"output": [], "usage": usage}, "mask_sample": row.get("mask", False)}
+        response = {"output": row.get("output", []), "usage": usage, "model": row.get("model", "m")}
+        return {"reward": reward, "response": response, "mask_sample": row.get("mask", False)}
 
     async def seal(self, rollout_id: str, request: Request) -> Any:
         body = await request.json()
