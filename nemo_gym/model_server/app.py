@@ -25,7 +25,7 @@ from ..lineage.tree import Lineage
 from ..web import client, workers
 from ..web.correlation import api_key, session_id, split_rollout
 from ..web.service import ServerContext
-from . import counting, policy, weights
+from . import counting, engines, policy, weights
 from .adapt import Adapter
 from .admission import Admission
 from .answer import Answer
@@ -67,6 +67,7 @@ class ModelApp:
         kept = self._capture_settings.get("enabled", True)
         self.stored = StoredResponses(str(self._capture_settings["dir"]) if kept else None)
         self.adapter = Adapter(server)
+        self.policy_version = server.policy_version
         among = workers.current()
         share = 1 if among is None else among.count
         self.admission = Admission(-(-config.max_in_flight // share), -(-config.max_queue // share))
@@ -154,7 +155,7 @@ class ModelApp:
 
     async def _http(self, scope: Any, receive: Any, send: Any) -> None:
         config = self.server.config
-        delivery = Delivery(receive, send, commit_s=config.stream_commit_s, keepalive_s=config.keepalive_s)
+        delivery = Delivery(scope, send, commit_s=config.stream_commit_s, keepalive_s=config.keepalive_s)
         try:
             await self._route(scope, receive, delivery)
         finally:
@@ -179,6 +180,8 @@ class ModelApp:
             await self._status.answer(path, headers, delivery)
         elif path == policy.PATH and method in ("GET", "PUT"):
             await policy.answer(self, scope, receive, delivery)
+        elif path == engines.PATH and method in ("GET", "POST"):
+            await engines.answer(self, scope, receive, delivery)
         elif path in weights.PATHS and method == "POST":
             await weights.answer(self, path, scope, receive, delivery)
         elif rollout_id is not None and (method, path) in (("POST", "/seal"), ("GET", "/calls")):

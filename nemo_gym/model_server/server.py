@@ -21,6 +21,7 @@ from . import methods
 from .versions import PolicyVersion
 
 if TYPE_CHECKING:
+    from ..engines.engine import Engine
     from ..engines.weights import Weights
     from .app import ModelApp
 
@@ -94,6 +95,11 @@ class SimpleResponsesAPIModel(SimpleServer):
     def starting(self) -> str:
         """What `start` waits for, in words; /ready says it."""
         return ""
+
+    @property
+    def shared_engine(self) -> tuple[Engine, str] | None:
+        """Engines that are this server's own, and the model's folder: other servers of the run may use them."""
+        return None
 
     @property
     def weights(self) -> Weights | None:

@@ -6,20 +6,40 @@ Nothing heavy is imported before `start`: whoever checks a configuration imports
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 from nemo_gym.config import paths
+from nemo_gym.exchange.errors import ModelError
 
 if TYPE_CHECKING:
+    from nemo_gym.backends.tokens import TokensBackend
     from nemo_gym.engines.deployment import Deployment
+    from nemo_gym.engines.engine import Engine
     from nemo_gym.engines.weights import Weights
+    from nemo_gym.model_server.app import ModelApp
 
 _CPU_ARGS = {"dtype": "float32", "enforce_eager": True, "block_size": 32}
 """Where there is no GPU: log-probs that a trainer can reproduce, a quick start, prefixes shared from 32 tokens on."""
+
+_OF_ENGINES = (
+    "num_replicas",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "num_gpus",
+    "placement",
+    "max_tokens_in_flight",
+    "engine_args",
+    "ray",
+    "weights_in_flight",
+    "max_restarts",
+    "restart_window_s",
+)
+_ASK_AGAIN_S = 1.0
 
 
 class RayConfig(BaseModel):
@@ -30,8 +50,11 @@ class RayConfig(BaseModel):
 
 
 class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
-    model: str = Field(min_length=1)
+    model: str = ""
     """The model's folder."""
+    deployment: str | None = None
+    """Another server of this run, whose engines answer here too: then nothing about engines is said here, and `model`
+    only if the tokenizer and the template are to be others than that server's model has."""
     model_name: str | None = None
     """What clients call the model; the folder's name when absent."""
     num_replicas: int = Field(default=1, ge=1)
@@ -62,20 +85,30 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     num_workers: int | None = Field(default=None, ge=1, le=1)
     """One process, which has the engines."""
 
+    @model_validator(mode="after")
+    def _has_engines(self) -> LocalVLLMModelConfig:
+        if self.deployment is None and not self.model:
+            raise ValueError("model: expected the model's folder, or deployment: the server whose engines answer here")
+        said = [name for name in _OF_ENGINES if self.deployment is not None and name in self.model_fields_set]
+        if said:
+            raise ValueError(f"{said[0]}: deployment {self.deployment} says that; expected it there")
+        return self
+
     @property
     def served_name(self) -> str:
-        return self.model_name or Path(self.model).name
+        return self.model_name or Path(self.model).name or self.deployment or ""
 
 
 class LocalVLLMModel(SimpleResponsesAPIModel):
     config: LocalVLLMModelConfig
     _deployment: Deployment | None = PrivateAttr(default=None)
+    _waits_for: str = PrivateAttr(default="")
 
     async def start(self) -> None:
-        from nemo_gym.backends.tokens import TokensBackend
+        self._backend = await (self._with_own_engines() if self.config.deployment is None else self._with_another_s())
+
+    async def _with_own_engines(self) -> TokensBackend:
         from nemo_gym.engines.deployment import Deployment
-        from nemo_gym.parsers.detect import reasoning_format, tool_call_format
-        from nemo_gym.rendering.renderer import renderer
 
         config = self.config
         folder = _folder(config.model)
@@ -100,13 +133,72 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
         # Beside the engine's start: the template and the tokenizer take seconds too.
         starting = asyncio.create_task(self._deployment.start())
         try:
-            rendering = await asyncio.to_thread(renderer, folder, config.chat_template_kwargs)
+            backend = await asyncio.to_thread(self._backend_of, self._deployment.engine, folder)
             await starting
         finally:
             if starting.cancel():
                 await asyncio.wait([starting])
-        self._backend = TokensBackend(
-            self._deployment.engine,
+        self.policy_version.value = self._deployment.engine.weights.version
+        return backend
+
+    async def _with_another_s(self) -> TokensBackend:
+        """Its engines, rendered for and parsed in this server's own way."""
+        from nemo_gym.engines.remote import RemoteEngine
+
+        config = self.config
+        assert config.deployment is not None
+        self.server_client.base_url(config.deployment)  # a name that nobody has is told now
+        loop = asyncio.get_running_loop()
+        until = loop.time() + config.start_timeout_s
+        while True:
+            try:
+                engine, facts = await RemoteEngine.connected(self._send)
+                break
+            except ModelError as error:
+                self._waits_for = f"{config.deployment}: {error.message}"
+                if loop.time() > until or error.status == 404:
+                    raise ValueError(f"deployment: {self._waits_for}") from None
+            await asyncio.sleep(_ASK_AGAIN_S)
+        folder = _folder(config.model) if config.model else Path(facts.folder)
+        return await asyncio.to_thread(self._backend_of, engine, folder)
+
+    async def _send(self, method: str, data: bytes | None) -> bytes:
+        """To the server that has the engines."""
+        import aiohttp
+
+        from nemo_gym.engines.remote import PATH
+
+        assert self.config.deployment is not None
+        key = self.context.admin_key if self.context is not None else ""
+        try:
+            response = await self.server_client.request(
+                self.config.deployment,
+                PATH,
+                method,
+                data=data,
+                headers={"authorization": f"Bearer {key}"} if key else None,
+                timeout=aiohttp.ClientTimeout(total=self.config.timeout_s),
+            )
+            async with response:
+                body = await response.read()
+        except TimeoutError:
+            raise ModelError(504, "timeout", "the server that has the engines did not answer in time") from None
+        except aiohttp.ClientError as error:
+            words = f"the server that has the engines cannot be reached ({type(error).__name__})"
+            raise ModelError(503, "unreachable", words, retry_after=2.0) from None
+        if response.status == 200:
+            return body
+        raise ModelError(response.status, "overloaded" if response.status == 503 else "backend", _told(body))
+
+    def _backend_of(self, engine: Engine, folder: Path) -> TokensBackend:
+        from nemo_gym.backends.tokens import TokensBackend
+        from nemo_gym.parsers.detect import reasoning_format, tool_call_format
+        from nemo_gym.rendering.renderer import renderer
+
+        config = self.config
+        rendering = renderer(folder, config.chat_template_kwargs)
+        return TokensBackend(
+            engine,
             rendering,
             tool_call_format(rendering.text) if config.tool_parser == "auto" else config.tool_parser,
             reasoning_format(rendering.text) if config.reasoning_parser == "auto" else config.reasoning_parser,
@@ -114,19 +206,37 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             config.history,
         )
 
-        self.policy_version.value = self._deployment.engine.weights.version
-
     @property
     def starting(self) -> str:
-        return "" if self._deployment is None else self._deployment.progress
+        return self._waits_for if self._deployment is None else self._deployment.progress
 
     @property
     def weights(self) -> Weights | None:
         return None if self._deployment is None else self._deployment.engine.weights
 
+    @property
+    def shared_engine(self) -> tuple[Engine, str] | None:
+        return None if self._deployment is None else (self._deployment.engine, str(_folder(self.config.model)))
+
+    def setup_webserver(self) -> ModelApp:
+        from nemo_gym.model_server.replicas import ReplicaMetrics
+
+        app = super().setup_webserver()
+        app.metrics.registry.register(
+            ReplicaMetrics(lambda: None if self._deployment is None else self._deployment.engine.pool)
+        )
+        return app
+
     async def stop(self) -> None:
         if self._deployment is not None:
             await self._deployment.close()
+
+
+def _told(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return "the server that has the engines gave no answer of theirs"
 
 
 def _folder(model: str) -> Path:

@@ -1,14 +1,31 @@
 """The local model's configuration, and that looking at it costs nothing."""
 
+import asyncio
+import contextlib
 import subprocess
 import sys
+import time
+from array import array
 from pathlib import Path
 
+import httpx
+import openai
 import pytest
 import yaml
-from pydantic import ValidationError
+from pydantic import PrivateAttr, ValidationError
 
+from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
+from nemo_gym.capture import CaptureStore
+from nemo_gym.engines.engine import EngineOutput, EngineReply
+from nemo_gym.exchange.call import Attempt
+from nemo_gym.exchange.errors import ModelError
+from nemo_gym.exchange.reply import TokenTrace
+from nemo_gym.model_server.app import ModelApp
+from nemo_gym.rendering.renderer import renderer
+from nemo_gym.web.peers import ServerClient
+from nemo_gym.web.service import ServerContext
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig, _folder
+from tests.serving import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,3 +74,126 @@ def test_its_config_class_is_found_without_ray_vllm_or_torch():
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout.strip()) == (0, ""), ended.stderr
     assert LocalVLLMModel.config_class() is LocalVLLMModelConfig
+
+
+# ---- several servers on one deployment
+
+
+class Engine:
+    """Says one thing, in the tokens of the embedded model."""
+
+    takes_ids = True
+    context = 512
+
+    def __init__(self):
+        self.requests = []
+
+    async def generate(self, request, on_piece=None, on_attempt=None):
+        self.requests.append(request)
+        if request.sampling.max_tokens == 7:
+            await asyncio.sleep(3600)
+        if request.sampling.temperature == 2.0:
+            raise ModelError(400, "invalid", "temperature: too hot", param="temperature")
+        on_attempt(Attempt("vllm-1", 1.0, 2.0))
+        ids = renderer(ROOT / "models/tiny_policy", {}).encode("It rains.")
+        tokens = TokenTrace(ids, array("f", [-0.5] * len(ids)), ((0, 3),))
+        return EngineReply((EngineOutput(0, tokens, "It rains.", "stop"),), 4)
+
+    async def check(self):
+        return 3
+
+    async def close(self):
+        pass
+
+
+class Owner(SimpleResponsesAPIModel):
+    _engine: Engine = PrivateAttr(default_factory=Engine)
+
+    @property
+    def shared_engine(self):
+        return self._engine, str(ROOT / "models/tiny_policy")
+
+
+@contextlib.asynccontextmanager
+async def two_servers(captures, **settings):
+    owner = Owner(config=BaseResponsesAPIModelConfig(name="owner"), server_client=ServerClient({}))
+    async with serving(ModelApp(owner)) as url:
+        told = LocalVLLMModelConfig(name="policy_model", deployment="owner", **settings)
+        context = ServerContext(
+            name="policy_model",
+            kind="responses_api_models",
+            implementation="local_vllm_model",
+            settings={},
+            run_id="run1",
+            admin_key="admin",
+            capture={"dir": str(captures), "durability": "flush"},
+        )
+        server = LocalVLLMModel(config=told, server_client=ServerClient({"owner": url}))
+        async with serving(ModelApp(server, context)) as own:
+            async with httpx.AsyncClient(base_url=own, timeout=60) as client:
+                deadline = time.monotonic() + 120
+                while (ready := await client.get("/ready")).status_code != 200:
+                    assert time.monotonic() < deadline, ready.text
+                    await asyncio.sleep(0.1)
+            yield own, owner._engine
+
+
+def client(url):
+    return openai.AsyncOpenAI(base_url=f"{url}/ng-rollout/r1/v1", api_key="none", max_retries=0)
+
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+async def test_a_server_answers_with_another_s_engines_and_records_them(tmp_path):
+    async with two_servers(tmp_path, model_name="cold", sampling_overrides={"temperature": 0.25}) as (url, engine):
+        reply = await client(url).chat.completions.create(model="cold", messages=HELLO)
+        assert (reply.choices[0].message.content, reply.model) == ("It rains.", "cold")
+        (asked,) = engine.requests
+        assert (asked.sampling.temperature, asked.affinity) == (0.25, "r1")
+    (record,) = CaptureStore(tmp_path).calls("r1")
+    assert record.reply.prompt_ids == asked.prompt_ids
+    assert record.reply.choices[0].tokens.logprobs[0] == -0.5
+    assert record.reply.choices[0].tokens.versions == ((0, 3),)
+    assert [attempt.replica for attempt in record.attempts] == ["vllm-1"]
+
+
+async def test_its_refusals_are_the_client_s(tmp_path):
+    async with two_servers(tmp_path) as (url, _):
+        with pytest.raises(openai.BadRequestError, match="temperature: too hot"):
+            await client(url).chat.completions.create(model="m", messages=HELLO, temperature=2.0)
+
+
+async def test_a_hang_up_ends_the_work_there(tmp_path):  # A9
+    async with two_servers(tmp_path, repeat_grace_s=0) as (url, engine):
+        begun, ended = asyncio.Event(), asyncio.Event()
+        generate = engine.generate
+
+        async def watched(*args, **kwargs):
+            begun.set()
+            try:
+                return await generate(*args, **kwargs)
+            except asyncio.CancelledError:
+                ended.set()
+                raise
+
+        engine.generate = watched
+        asking = asyncio.create_task(client(url).chat.completions.create(model="m", messages=HELLO, max_tokens=7))
+        async with asyncio.timeout(60):
+            await begun.wait()
+            asking.cancel()
+            await ended.wait()
+
+
+def test_what_is_said_of_engines_belongs_to_the_server_that_has_them():
+    with pytest.raises(ValidationError, match="num_replicas: deployment owner says that"):
+        LocalVLLMModelConfig(name="b", deployment="owner", num_replicas=2)
+    with pytest.raises(ValidationError, match="model: expected the model's folder, or deployment"):
+        LocalVLLMModelConfig(name="b")
+
+
+async def test_a_deployment_that_nobody_has_is_told():
+    config = LocalVLLMModelConfig(name="b", deployment="onwer")
+    server = LocalVLLMModel(config=config, server_client=ServerClient({"owner": "http://127.0.0.1:1"}))
+    with pytest.raises(ValueError, match="no server of this run is named 'onwer': did you mean 'owner'"):
+        await server.start()

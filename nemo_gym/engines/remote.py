@@ -1,0 +1,157 @@
+"""The engines of another server of the same run, as one Engine: several servers on one deployment.
+
+Requests and replies cross as they are, in msgpack, numbers as their bytes: nothing is printed and read again, and the
+replicas that were tried are told for this server's record too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from ..exchange.call import Attempt
+from ..exchange.errors import ErrorKind, ModelError
+from .engine import EnginePiece, EngineReply, EngineRequest
+
+PATH = "/ng-engine"
+"""GET: Facts; POST: an EngineRequest for an Answer."""
+
+
+class Facts(Struct, frozen=True):
+    """What the servers that share a deployment need to know of it."""
+
+    folder: str
+    """Of the model: its tokenizer and its template."""
+    context: int | None
+    policy_version: int
+
+
+class Refused(Struct, frozen=True):
+    """A ModelError on its way."""
+
+    status: int
+    kind: str
+    message: str
+    code: str | None = None
+    param: str | None = None
+    retry_after: float | None = None
+
+
+class Answer(Struct, frozen=True):
+    attempts: tuple[Attempt, ...]
+    reply: EngineReply | None = None
+    refused: Refused | None = None
+
+
+Send = Callable[[str, bytes | None], Awaitable[bytes]]
+"""Sends to `PATH` by this method; raises ModelError when there is no answer."""
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, array):
+        return value.typecode.encode() + value.tobytes()
+    raise NotImplementedError(type(value).__name__)
+
+
+def _read(kind: Any, value: Any) -> Any:
+    if kind is array and isinstance(value, bytes) and value[:1] in (b"i", b"f"):
+        whole = array(value[:1].decode())
+        whole.frombytes(value[1:])
+        return whole
+    raise ValueError("expected numbers")
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_written)
+_REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_read)
+_ANSWER = msgspec.msgpack.Decoder(Answer, dec_hook=_read)
+_FACTS = msgspec.msgpack.Decoder(Facts)
+
+encode = _ENCODER.encode
+
+
+def read_request(data: bytes) -> EngineRequest:
+    """Raises ModelError."""
+    try:
+        return _REQUEST.decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ModelError(400, "invalid", f"no request for an engine: {error}") from None
+
+
+def refused(error: ModelError) -> Refused:
+    return Refused(error.status, error.kind, error.message, error.code, error.param, error.retry_after)
+
+
+class RemoteEngine:
+    """Args:
+    send: reaches the server that has the engines.
+    facts: what it said of them.
+    """
+
+    takes_ids = True
+
+    def __init__(self, send: Send, facts: Facts) -> None:
+        self._send = send
+        self._facts = facts
+
+    @classmethod
+    async def connected(cls, send: Send) -> tuple[RemoteEngine, Facts]:
+        """Raises ModelError while that server is not ready."""
+        facts = _decoded(_FACTS, await send("GET", None))
+        return cls(send, facts), facts
+
+    @property
+    def context(self) -> int | None:
+        return self._facts.context
+
+    async def generate(
+        self,
+        request: EngineRequest,
+        on_piece: Callable[[EnginePiece], None] | None = None,
+        on_attempt: Callable[[Attempt], None] | None = None,
+    ) -> EngineReply:
+        answer: Answer = _decoded(_ANSWER, await self._send("POST", encode(request)))
+        for attempt in answer.attempts if on_attempt is not None else ():
+            on_attempt(attempt)  # type: ignore[misc]
+        if (no := answer.refused) is not None:
+            raise ModelError(
+                no.status,
+                cast(ErrorKind, no.kind),
+                no.message,
+                code=no.code,
+                param=no.param,
+                retry_after=no.retry_after,
+            )
+        reply = answer.reply
+        if reply is None:
+            raise ModelError(502, "backend", "the engine's answer says nothing")
+        for output in reply.outputs if on_piece is not None else ():
+            on_piece(EnginePiece(output.index, output.text, output.tokens))  # type: ignore[misc]
+        return reply
+
+    async def load(self, source: str | Any, version: int) -> None:
+        raise ModelError(501, "invalid", "new weights are given to the server that has the engines")
+
+    async def pause(self, abort: bool) -> None:
+        raise ModelError(501, "invalid", "the server that has the engines pauses them")
+
+    async def resume(self) -> None:
+        raise ModelError(501, "invalid", "the server that has the engines resumes them")
+
+    async def check(self) -> int:
+        """That server's own word: it asks its engines for a token before it says so."""
+        facts: Facts = _decoded(_FACTS, await self._send("GET", None))
+        return facts.policy_version
+
+    async def close(self) -> None:
+        """The server that has the engines ends them."""
+
+
+def _decoded(decoder: Any, data: bytes) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, ValueError):
+        raise ModelError(502, "backend", "the server that has the engines gave no answer of theirs") from None
