@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -38,12 +41,15 @@ def player(delay: float = 0.0) -> Player:
 
 
 def job(agent: str, url: str, out: Path) -> list[str]:
+    """Its clients bear the mark of the world in whose folder the job's output is."""
+    mark = f"{{NG_TEST_TREE: '{out.parent}'}}"
     return [
         f"+config_paths=[configs/{agent}_workspace.yaml]",
         f"++policy_base_url={url}",
         "++policy_model_name=scripted-model",
         "++policy_api_key=none",
         f"++job.output={out}",
+        f"++{agent}_agent.responses_api_agents.{agent}_agent.environment={mark}",
     ]
 
 
@@ -142,23 +148,43 @@ def test_an_agent_server_that_is_killed_leaves_no_client_and_a_resume_finishes(t
         settings = [*job("codex", url, out), "++job.limit=8", "++job.concurrency=4"]
         process = world.start("run", *settings)
         try:
-            end = time.monotonic() + 120
-            while len([request for request in backend.requests if request.asks]) < 6:
-                assert time.monotonic() < end
-                assert process.poll() is None, process.communicate()
-                time.sleep(0.1)
+            until(process, lambda: len([request for request in backend.requests if request.asks]) >= 6)
+            until(process, lambda: len(clients(tmp_path, "codex exec")) >= 2)
             os.kill(server(world, "codex_agent"), signal.SIGKILL)
-            said, _ = process.communicate(timeout=60)
+            said, _ = process.communicate(timeout=120)
             assert process.returncode == 1
             assert "codex_agent: was ended by SIGKILL" in said
-            world.gone(10)
+            world.gone(30)
+            done = len((out / "rollouts.jsonl").read_text().splitlines())
             code, said, err = world.run(*settings, "++job.resume=true", config=False, seconds=300)
         finally:
             world.end()
     assert code == 0, said + err
     rows = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    assert done < 8
     assert [row["reward"] for row in rows] == [1.0] * 8
+    assert sorted(row["task_id"] for row in rows) == sorted(row["task_id"] for row in ROWS[:8])
+    assert left(tmp_path) == []
     assert CaptureStore(out / "captures").verify().ok
+
+
+def until(process: subprocess.Popen, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def clients(folder: Path, words: str) -> list[int]:
+    """Living processes of the world whose command line has these words."""
+    found = []
+    for pid in left(folder):
+        with contextlib.suppress(OSError):
+            said = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if words in said and "keeper.py" not in said:
+                found.append(pid)
+    return found
 
 
 def server(world: World, name: str) -> int:
