@@ -10,6 +10,8 @@ from typing import Any
 
 import uvicorn
 
+from nemo_gym.web.protocol import HttpProtocol
+
 
 @contextlib.asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
@@ -17,7 +19,14 @@ async def serving(app: Any) -> AsyncIterator[str]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2, timeout_keep_alive=75)
+        uvicorn.Config(
+            app,
+            http=HttpProtocol,  # as every server of ours; it tells of hang-ups
+            log_level="warning",
+            lifespan="on",
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=75,
+        )
     )
     running = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -18,6 +18,7 @@ from ..dialects.dialect import Head, fed
 from ..exchange.errors import ModelError
 from ..exchange.increments import Increment
 from ..exchange.reply import ModelReply
+from ..web.hangup import ON_HANG_UP
 from .stored import NOT_FOUND
 
 _FRAME_BYTES = 64 * 1024
@@ -46,14 +47,14 @@ class ClientGone(Exception):
 class Delivery:
     """One response on one connection."""
 
-    def __init__(self, receive: Any, send: Any, *, commit_s: float, keepalive_s: float) -> None:
-        self._receive = receive
+    def __init__(self, scope: Any, send: Any, *, commit_s: float, keepalive_s: float) -> None:
         self._send = send
         # Of uvicorn's own: what the socket has not taken yet. Another server says nothing of it.
         self._transport = getattr(getattr(send, "__self__", None), "transport", None)
         self._commit_s = commit_s
         self._keepalive_s = keepalive_s
-        self._hang_up: asyncio.Task[None] | None = None
+        self.gone = False
+        """Whether the client is, as far as is known: its connection tells."""
         self._news: asyncio.Future[bool] | None = None
         self._increments: Sequence[Increment] = ()
         self._relayed = 0
@@ -63,6 +64,9 @@ class Delivery:
         """The stream's writer, once it was opened before its reply was known."""
         self.head: Head | None = None
         """What was said then; the reply takes it."""
+        tell = scope.get(ON_HANG_UP)
+        if tell is not None:
+            tell(self._hung_up)
 
     async def wait(
         self, generating: asyncio.Future[ModelReply], opening: Opening | None, increments: Sequence[Increment] = ()
@@ -73,13 +77,10 @@ class Delivery:
         Raises ClientGone as soon as the client is gone, and what `generating` raises. Cancels nothing.
         """
         self._increments = increments
-        if self._hang_up is None:
-            self._hang_up = asyncio.get_running_loop().create_task(self._watch())
-            self._hang_up.add_done_callback(self.wake)
         generating.add_done_callback(self.wake)
         begun = time.monotonic()
         while not generating.done():
-            if self._hang_up.done():
+            if self.gone:
                 raise ClientGone
             if opening is not None and self._relayed < len(increments):
                 if self.writer is None:
@@ -140,14 +141,13 @@ class Delivery:
         if size:
             await self._chunk(b"".join(frames))
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def _hung_up(self) -> None:
+        self.gone = True
+        self.wake()
 
     def end(self) -> None:
-        """The watch for a hang-up ends with the call."""
-        if self._hang_up is not None and not self._hang_up.done():
-            self._hang_up.cancel()
+        """The connection may hold this until its next request; nothing large is left in it."""
+        self.writer, self._increments = None, ()
 
     async def whole(self, body: Any, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None) -> bool:
         """One JSON body. True when the socket took it."""
@@ -199,11 +199,6 @@ class Delivery:
             headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after or 1))).encode()))
         await self.whole(dialect.write_error(error), wire_status(dialect.name, error), headers)
 
-    @property
-    def gone(self) -> bool:
-        """Whether the client is, as far as is known."""
-        return self._hang_up is not None and self._hang_up.done() and not self._hang_up.cancelled()
-
     async def _open(self) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": _SSE_HEADERS})
 
@@ -214,7 +209,7 @@ class Delivery:
 
     async def _last(self, data: bytes) -> bool:
         """The end of the answer. True when the socket took all of it; the answer stays open until it did (A16)."""
-        if self._transport is None or self._hang_up is None or len(data) <= _SMALL:
+        if self._transport is None or len(data) <= _SMALL:
             await self._chunk(data, last=True)
             return not self.gone
         await self._chunk(data)

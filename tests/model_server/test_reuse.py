@@ -163,7 +163,7 @@ async def test_nobody_comes_within_the_grace(tmp_path: Path) -> None:  # A9
         assert at.backend.hung_up == 0
         (record,) = await records(at, 1)
         assert (record.status, record.reply, record.error.kind) == ("disconnected", None, "disconnected")
-        for _ in range(50):
+        for _ in range(3000):
             if at.backend.hung_up:
                 break
             await asyncio.sleep(0.02)
