@@ -21,6 +21,7 @@ COMMANDS = {
     "export": ("export", "main", "turn captures into files for training"),
     "reward_profile": ("profile", "main", "sum up stored rollouts by agent, subset and task"),
     "compare": ("compare", "main", "hold two runs of the same tasks against each other"),
+    "reverify": ("reverify", "main", "compute the rewards of stored rollouts anew, without a model"),
     "aggregate_rollouts": ("aggregate", "main", "put sharded runs together into one"),
     "init_resources_server": (
         "environment",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import aiohttp
 
 from ..web.correlation import rollout_path
 from ..web.peers import ServerClient, get_response_json
-from .outcome import INCOMPLETE, Failure, Outcome, Ticket, from_status, shortened
+from .outcome import INCOMPLETE, Failure, Outcome, Ticket, from_status, shortened, unfit
 
 _SEAL_TIMEOUT_S = 30.0
 _CAPTURE_OFF = 400
@@ -68,7 +67,8 @@ class Attempt:
                 raise _Failed(Failure("agent", "its answer is not JSON", response.status)) from None
         if not response.ok:
             raise _Failed(from_status(response.status, body, (await response.text(errors="replace"))))
-        _check(body, response.status)
+        if (failure := unfit(body, response.status)) is not None:
+            raise _Failed(failure)
         return body
 
     async def _seal(self, rollout_id: str, incomplete: str | None) -> tuple[int | None, str | None]:
@@ -105,20 +105,6 @@ class _Failed(Exception):
 def _unanswered(ticket: Ticket, error: Exception) -> Failure:
     words = f"the agent server {ticket.agent!r} did not answer: {type(error).__name__}: {error}"
     return Failure("infrastructure", shortened(words))
-
-
-def _check(body: Any, status: int) -> None:
-    """A result has a reward that is a finite number; anything else is a failure, not a zero."""
-    if not isinstance(body, dict):
-        raise _Failed(Failure("agent", f"its answer is {type(body).__name__}, not an object", status))
-    if said := body.get("_ng_failure_class"):  # its reward is a stand-in: the judge could not be asked
-        reason = f"{said}: {body.get('failure_reason') or 'no reason given'}"
-        raise _Failed(Failure("verifier", shortened(reason), status))
-    reward = body.get("reward")
-    if isinstance(reward, bool):
-        body["reward"] = float(reward)
-    elif not isinstance(reward, int | float) or not math.isfinite(reward):
-        raise _Failed(Failure("verifier", f"the reward is {shortened(repr(reward))}, not a finite number", status))
 
 
 async def gives_token_ids(client: ServerClient, model_server: str) -> bool | None:

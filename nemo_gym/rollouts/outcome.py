@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -70,3 +71,21 @@ def from_status(status: int, body: Any, text: str) -> Failure:
     kind: FailureKind = error["kind"] if error.get("kind") in _SAID else "agent"
     said = error.get("message")
     return Failure(kind, shortened(said if isinstance(said, str) and said else text or f"HTTP {status}"), status)
+
+
+def unfit(body: Any, status: int) -> Failure | None:
+    """Why an answer is no result: one has a reward that is a finite number; anything else is a failure, not a zero.
+
+    A reward of true or false becomes a number in `body`.
+    """
+    if not isinstance(body, dict):
+        return Failure("agent", f"its answer is {type(body).__name__}, not an object", status)
+    if said := body.get("_ng_failure_class"):  # its reward is a stand-in: the judge could not be asked
+        reason = f"{said}: {body.get('failure_reason') or 'no reason given'}"
+        return Failure("verifier", shortened(reason), status)
+    reward = body.get("reward")
+    if isinstance(reward, bool):
+        body["reward"] = float(reward)
+    elif not isinstance(reward, int | float) or not math.isfinite(reward):
+        return Failure("verifier", f"the reward is {shortened(repr(reward))}, not a finite number", status)
+    return None

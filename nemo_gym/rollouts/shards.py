@@ -1,6 +1,6 @@
 """Sharded runs, put together: one folder that reads as one run.
 
-Lines are copied as they are, ordered by task, agent and repeat; nothing is held in memory but where they stand. Two
+Lines are copied as they are, ordered by task and repeat; nothing is held in memory but where they stand. Two
 rollouts with one number are a fault unless it is said which numbers of the shards are their own.
 """
 
@@ -33,7 +33,6 @@ class _Place(Struct, frozen=True, order=True):
     """Where a line belongs in the whole, and where it comes from."""
 
     task: int
-    agent: str
     repeat: int
     shard: int
     offset: int
@@ -68,32 +67,32 @@ def merge(named: Sequence[str | Path], output: Path, renumber: Renumber | None =
 
 def _places(paths: Sequence[Path], renumber: Renumber | None) -> list[_Place]:
     places: list[_Place] = []
-    seen: dict[tuple[int, str, int], Path] = {}
+    seen: dict[tuple[int, int], Path] = {}
     tasks_before = 0
-    repeats_before: dict[tuple[int, str], int] = {}
+    repeats_before: dict[int, int] = {}
     for shard, path in enumerate(paths):
         results = read([path], Fields("", ""))
         for result in results:
             task = result.task + (tasks_before if renumber == "tasks" else 0)
-            before = repeats_before.get((task, result.agent), 0) if renumber == "repeats" else 0
-            place = _Place(task, result.agent, result.repeat + before, shard, result.offset)
-            key = (place.task, place.agent, place.repeat)
+            before = repeats_before.get(task, 0) if renumber == "repeats" else 0
+            place = _Place(task, result.repeat + before, shard, result.offset)
+            key = (place.task, place.repeat)
             if key in seen:
                 raise ResultsError(_twice(result, seen[key], path))
             seen[key] = path
             places.append(place)
         tasks_before += max((result.task for result in results), default=-1) + 1
         for place in places[len(places) - len(results) :]:
-            most = repeats_before.get((place.task, place.agent), 0)
-            repeats_before[place.task, place.agent] = max(most, place.repeat + 1)
+            repeats_before[place.task] = max(repeats_before.get(place.task, 0), place.repeat + 1)
     places.sort()
     return places
 
 
 def _twice(result: Result, first: Path, second: Path) -> str:
     return (
-        f"task {result.task}, repeat {result.repeat} of {result.agent or 'one agent'} is in {first} and in {second}: "
-        "say --renumber tasks if the shards are of different data, --renumber repeats if they are further repeats"
+        f"task {result.task}, repeat {result.repeat} is in {first} and in {second}: "
+        "say --renumber tasks if the shards are of different data or agents, "
+        "--renumber repeats if they are further repeats of the same"
     )
 
 

@@ -193,6 +193,8 @@ class _Calls:
 
         said = manifest.get("shards")
         shards = [Path(str(one)) for one in said] if isinstance(said, list) else []
+        source = _object(manifest.get("identity")).get("source")  # of a run that was verified anew
+        shards += [Path(source)] if isinstance(source, str) else []
         places = [Path(captures)] if captures is not None else []
         places += [folder / "captures" for folder in (*folders, *shards)]
         self._stores = [CaptureStore(place) for place in dict.fromkeys(places) if place.is_dir()]
