@@ -39,11 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _run(arguments: argparse.Namespace, output: Path) -> None:
     import torch
     from msgspec import json
+    from transformers.utils import logging
 
     from . import chart
     from .measure import in_words, measured
     from .servers import Servers
 
+    logging.disable_progress_bar()
     torch.set_num_threads(arguments.threads)
     results = []
     async with Servers(output) as servers:

@@ -66,7 +66,7 @@ async def learn(servers: Servers, plan: Plan, seed: int, folder: Path, say: Say)
 
 
 def _exported(servers: Servers, batch: Batch) -> ExportSummary:
-    options = Options(advantage="grpo", max_staleness=OLDEST, policy_version=servers.version)
+    options = Options(shared=True, advantage="grpo", max_staleness=OLDEST, policy_version=servers.version)
     return servers.export(batch, ["token_rows"], options)
 
 

@@ -37,7 +37,7 @@ class Plan(Struct, frozen=True):
 async def learn(servers: Servers, plan: Plan, seed: int, folder: Path, say: Say) -> list[Line]:
     """No curve comes of it: nothing is played in between."""
     batch = await servers.play(islice(tasks.training(seed), plan.prompts), plan.samples, folder / "played")
-    servers.export(batch, ["sft"], Options(min_reward=1.0))
+    servers.export(batch, ["sft"], Options(shared=True, min_reward=1.0))
     rows = read(batch.folder / "exports" / "sft")
     say(f"{len(rows)} good rollouts of {plan.prompts * plan.samples}")
     learner = await asyncio.to_thread(_trained, plan, rows, say)

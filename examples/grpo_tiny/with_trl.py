@@ -76,7 +76,7 @@ class Rollouts:
         rows = [self._tasks[one] for one in groups]
         batch: Batch = self._wait(self._servers.play(rows, self._samples, self._folder / f"step-{step:03d}"))
         self._say(f"step {step:3}  reward {batch.mean:.3f}  mixed {batch.mixed:.2f}")
-        self._servers.export(batch, ["token_rows"], Options(branches="main"))
+        self._servers.export(batch, ["token_rows"], Options(shared=True, branches="main"))
         return _as_trl_has_them(batch)
 
     def _wait(self, work: Any) -> Any:
@@ -108,10 +108,8 @@ def earned_reward(earned: list[float], **_: Any) -> list[float]:
 
 def _trainer(plan: Plan, seed: int, questions: list[str], rollouts: Rollouts, folder: Path) -> Any:
     from datasets import Dataset
-    from transformers.utils import logging
     from trl import GRPOConfig, GRPOTrainer
 
-    logging.disable_progress_bar()
     prompts = [{"prompt": [{"role": "user", "content": one}]} for one in questions]
     return GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(BASE, dtype="float32"),

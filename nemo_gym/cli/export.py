@@ -100,6 +100,12 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--max-staleness", type=int, metavar="N", help="policy versions that a rollout may be behind")
     what.add_argument("--policy-version", type=int, metavar="V", help="counted from this one; default the newest")
 
+    what.add_argument(
+        "--shared",
+        action="store_true",
+        help="the captures are other jobs' too: leave out of the account what this one has no result for",
+    )
+
     which = parser.add_argument_group("which rollouts")
     which.add_argument("--agent", action="append", default=[], dest="agents", help="repeatable")
     which.add_argument("--min-reward", type=float, metavar="R")
@@ -126,6 +132,7 @@ def _options(arguments: argparse.Namespace) -> Options:
 
     return Options(
         branches=arguments.branches,
+        shared=arguments.shared,
         include=frozenset(arguments.include),
         max_staleness=arguments.max_staleness,
         policy_version=arguments.policy_version,

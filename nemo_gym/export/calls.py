@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from ..capture.columns import to_rows
 from ..capture.reader import ShardReader
 from ..capture.record import CallRecord
 from ..capture.schema import Row
@@ -33,12 +34,16 @@ _PLAIN = (
     *("model_reported", "received_at", "logprobs_mode", "sampling", "prefix_break", "request_prefix_len"),
     *("prompt_tokens", "completion_tokens", "cached_tokens"),
 )
-NEEDED = (*_PLAIN, "request_contents", "prompt_prefix_len", "prompt_prefix_choice", "new_prompt_ids", "choices")
-SEAL = ("rollout_id", "sealed_calls", "at")
+_NEEDED = (*_PLAIN, "request_contents", "prompt_prefix_len", "prompt_prefix_choice", "new_prompt_ids", "choices")
+_SEAL = ("rollout_id", "sealed_calls", "at")
 _SURVEYED = ("kind", "rollout_id", "policy_version", "trainable", "status", "logprobs_mode", "sampling")
 _OF_NONE = ("call_id", "session_id", "incomplete")
 """Beside those, where there is no job that says which rollouts there are."""
 _NEUTRAL: dict[str, tuple[Any, ...]] = {"temperature": (1,), "top_p": (1,), "top_k": (0, -1), "min_p": (0,)}
+
+
+Own = Callable[[str | None], bool]
+"""Whether a rollout is asked for; None stands for none."""
 
 
 class Spoken(Struct, frozen=True):
@@ -150,20 +155,61 @@ class Captured:
         return any(call_id not in there for _, ids in self._seals.values() for call_id in ids)
 
 
-def survey(store: CaptureStore, ledger: Ledger, *, exact_versions: bool = False, alone: bool = False) -> int | None:
+def survey(
+    store: CaptureStore, ledger: Ledger, *, exact_versions: bool = False, alone: bool = False, shared: bool = False
+) -> int | None:
     """Counts each rollout's rows in the captures; returns the newest policy version. Reads plain columns alone.
 
     Args:
         exact_versions: look at every token's version, not at that of each call's last.
         alone: there is no job; calls of no rollout count too, and what seals say is all that is known.
+        shared: rollouts that the job has no result for are none of its own.
     """
     newest: int | None = None
     for shard in store.shards():
         found: dict[str, Survey] = {}
         highest = look(shard, found, exact_versions=exact_versions, alone=alone)
         newest = highest if newest is None else max(newest, highest if highest is not None else newest)
-        ledger.add(found)
+        ledger.add({key: one for key, one in found.items() if ledger.has(key)} if shared else found)
     return newest
+
+
+def calls_of(shard: ShardReader, wanted: Own | None = None, *, alone: bool = False) -> Iterator[CapturedCall]:
+    """Those of wanted rollouts.
+
+    Args:
+        alone: calls of no rollout are told under what stands for their rollout.
+    """
+    writer = shard.writer
+    for named, row in _rows(shard, "call", _NEEDED, wanted, alone):
+        call = _read(row, shard, writer)
+        call.rollout_id = named
+        yield call
+
+
+def seals_of(shard: ShardReader, wanted: Own | None = None) -> Iterator[tuple[str, float, list[str]]]:
+    """Rollout, time, and the calls that are stated."""
+    for _, row in _rows(shard, "seal", _SEAL, wanted):
+        yield row["rollout_id"], row["at"], row["sealed_calls"]
+
+
+def _rows(
+    shard: ShardReader, kind: str, columns: tuple[str, ...], wanted: Own | None, alone: bool = False
+) -> Iterator[tuple[str | None, Row]]:
+    """Rows with their rollouts; of a batch that has none, little is unpacked."""
+    names = ("kind", "rollout_id", *(("call_id", "session_id") if alone else ()))
+    for batch in shard.batches((*columns, "kind")):
+        found: dict[int, str | None] = {}
+        told = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+        for number, (its_kind, rollout_id, *named) in enumerate(told):
+            if its_kind != kind:
+                continue
+            if rollout_id is None and alone:
+                rollout_id = sources.of_none(*named)
+            if wanted is None or wanted(rollout_id):
+                found[number] = rollout_id
+        if found:
+            yield from zip(found.values(), to_rows(batch, list(found)), strict=True)
 
 
 def look(shard: ShardReader, found: dict[str, Survey], *, exact_versions: bool, alone: bool) -> int | None:
@@ -218,11 +264,14 @@ def is_reshaped(sampling: str | None) -> bool:
     return any(name in asked and asked[name] not in neutral for name, neutral in _NEUTRAL.items())
 
 
-def rollouts(store: CaptureStore, ledger: Ledger, *, alone: bool = False) -> Iterator[Captured | CapturedCall]:
+def rollouts(
+    store: CaptureStore, ledger: Ledger, *, alone: bool = False, shared: bool = False
+) -> Iterator[Captured | CapturedCall]:
     """Whole rollouts, as they become so; calls outside any rollout by themselves.
 
     Args:
         alone: such calls are told as rollouts too, each session's together.
+        shared: what is not in the ledger is not read.
     """
     held: dict[str, Captured] = {}
     wanted: dict[str, int] = {}
@@ -235,9 +284,8 @@ def rollouts(store: CaptureStore, ledger: Ledger, *, alone: bool = False) -> Ite
         captured.finish()
         return captured
 
-    for item in _side_by_side(store):
-        if isinstance(item, CapturedCall) and item.rollout_id is None and alone:
-            item.rollout_id = sources.of_none(item.call_id, item.session_id)
+    own = (lambda one: one is not None and ledger.has(one)) if shared else None
+    for item in _side_by_side(store, own, alone):
         rollout_id = item.rollout_id if isinstance(item, CapturedCall) else item[1]
         if rollout_id is None:
             assert isinstance(item, CapturedCall)
@@ -269,11 +317,11 @@ def rollouts(store: CaptureStore, ledger: Ledger, *, alone: bool = False) -> Ite
 _Sealed = tuple[str, str, float, list[str]]
 
 
-def _side_by_side(store: CaptureStore) -> Iterator[CapturedCall | _Sealed]:
-    writers: dict[str, list[Any]] = {}
+def _side_by_side(store: CaptureStore, own: Own | None, alone: bool) -> Iterator[CapturedCall | _Sealed]:
+    writers: dict[str, list[Path]] = {}
     for path in store.paths():
         writers.setdefault(writer_of(path), []).append(path)
-    streams = [_of_writer(store, paths) for paths in writers.values()]
+    streams = [_of_writer(store, paths, own, alone) for paths in writers.values()]
     if len(streams) == 1:
         return (item for _, item in streams[0])
     return map(itemgetter(1), heapq.merge(*streams, key=itemgetter(0)))
@@ -284,45 +332,37 @@ def writer_of(path: Path) -> str:
     return str(path.parent / path.stem.rsplit("-", 1)[0])
 
 
-def _of_writer(store: CaptureStore, paths: Iterable[Any]) -> Iterator[tuple[float, CapturedCall | _Sealed]]:
+def _of_writer(
+    store: CaptureStore, paths: Iterable[Path], own: Own | None, alone: bool
+) -> Iterator[tuple[float, CapturedCall | _Sealed]]:
     at = 0.0
     for path in paths:
         shard = store.shard(path)
         if shard is None:
             continue
-        writer = shard.writer
-        for row in shard.rows("call", columns=NEEDED):
-            call = read_call(row, shard, writer)
+        for call in calls_of(shard, own, alone=alone):
             at = max(at, call.received_at)  # they are written as they end; the merge wants an order
             yield at, call
-        for row in shard.rows("seal", columns=SEAL):
-            yield at, (writer, row["rollout_id"], row["at"], row["sealed_calls"])
+        writer = shard.writer
+        for sealed in seals_of(shard, own):
+            yield at, (writer, *sealed)
 
 
 def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
     captured = Captured(rollout_id)
     if " " in rollout_id:
-        captured.calls = [call for call in _of_no_rollout(store) if call.rollout_id == rollout_id]
+        own = rollout_id.__eq__
+        captured.calls = [call for shard in store.shards() for call in calls_of(shard, own, alone=True)]
     for shard in () if captured.calls else store.shards():
-        captured.calls += [read_call(row, shard, shard.writer) for row in shard.rows("call", rollout_id, NEEDED)]
-        for row in shard.rows("seal", rollout_id, SEAL):
+        captured.calls += [_read(row, shard, shard.writer) for row in shard.rows("call", rollout_id, _NEEDED)]
+        for row in shard.rows("seal", rollout_id, _SEAL):
             captured.add_seal(shard.writer, row["at"], row["sealed_calls"])
     captured.rows = len(captured.calls)
     captured.finish()
     return captured
 
 
-def _of_no_rollout(store: CaptureStore) -> Iterator[CapturedCall]:
-    """Under what stands for their rollout."""
-    for shard in store.shards():
-        for row in shard.rows("call", columns=NEEDED):
-            if row.get("rollout_id") is None:
-                call = read_call(row, shard, shard.writer)
-                call.rollout_id = sources.of_none(call.call_id, call.session_id)
-                yield call
-
-
-def read_call(row: dict[str, Any], shard: ShardReader, writer: str) -> CapturedCall:
+def _read(row: dict[str, Any], shard: ShardReader, writer: str) -> CapturedCall:
     new_prompt = row.get("new_prompt_ids")
     broken = row.get("prefix_break")
     return CapturedCall(

@@ -32,7 +32,7 @@ class Distributed:
         self._options = options
         self._ledger = ledger
         self._address = address
-        self._plan = Plan(scratch / "plan.sqlite", ledger, CaptureStore(self._captures))
+        self._plan = Plan(scratch / "plan.sqlite", ledger, CaptureStore(self._captures), shared=options.shared)
 
     def packed(self) -> Iterator[Packed]:
         try:

@@ -107,10 +107,11 @@ def _export(source: Source, names: list[str], options: Options, scratch: Path, r
 def _here(source: Source, options: Options, ledger: Ledger, formats: list[Format], exporter: _Exporter) -> None:
     """In this process, in one pass."""
     store, alone = CaptureStore(str(source.captures)), source.results is None
-    newest = survey(store, ledger, exact_versions=options.max_staleness is not None, alone=alone)
+    exact, shared = options.max_staleness is not None, options.shared
+    newest = survey(store, ledger, exact_versions=exact, alone=alone, shared=shared)
     ledger.judge(options, newest, alone=alone)
     packer = Packer(formats, options, alone=alone)
-    for item in rollouts(store, ledger, alone=alone):
+    for item in rollouts(store, ledger, alone=alone, shared=shared):
         if isinstance(item, CapturedCall):
             exporter.account.add(loose(item))
         else:

@@ -174,6 +174,9 @@ class Ledger:
         split = _split(self._options, task_id)
         return Entry(rollout_id, task, task_id, agent, reward, rows, reason, advantage, split, bool(whole), bool(done))
 
+    def has(self, rollout_id: str) -> bool:
+        return self._data.execute("SELECT 1 FROM rollout WHERE id = ?", (rollout_id,)).fetchone() is not None
+
     def done(self, rollout_id: str) -> None:
         self._data.execute("UPDATE rollout SET done = 1 WHERE id = ?", (rollout_id,))
 

@@ -22,6 +22,8 @@ class ExportError(Exception):
 
 class Options(Struct, frozen=True, kw_only=True):
     branches: Branches = "all"
+    shared: bool = False
+    """The captures are other jobs' too: what this one has no result for is not read, and not accounted for."""
     include: frozenset[str] = frozenset()
     """Of INCLUDABLE: exported all the same."""
     max_staleness: int | None = None

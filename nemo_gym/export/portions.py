@@ -9,17 +9,16 @@ on the disk.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
-from ..capture.columns import to_rows
-from ..capture.reader import ShardReader
 from ..capture.store import CaptureStore
 from . import sources
 from .account import Account
-from .calls import NEEDED, SEAL, Captured, CapturedCall, look, read_call, writer_of
+from .calls import Captured, calls_of, look, seals_of, writer_of
 from .ledger import Entry, Ledger, Survey
 from .parcels import Packer, Parcel, loose
 
@@ -84,8 +83,9 @@ def looked(store: CaptureStore, path: Path, *, exact_versions: bool, alone: bool
 class Plan:
     """Which rollout comes when, and where its rows lie."""
 
-    def __init__(self, path: Path, ledger: Ledger, store: CaptureStore) -> None:
+    def __init__(self, path: Path, ledger: Ledger, store: CaptureStore, *, shared: bool) -> None:
         self._ledger = ledger
+        self._shared = shared
         self._paths = store.paths()
         self._number = {str(path): number for number, path in enumerate(self._paths)}
         names = list(dict.fromkeys(map(writer_of, self._paths)))
@@ -104,6 +104,9 @@ class Plan:
 
     def add(self, one: Looked) -> None:
         """In the order of the paths: how far the pass is depends on the writer's earlier shards."""
+        if self._shared:
+            one.found = {key: found for key, found in one.found.items() if self._ledger.has(key)}
+            one.last = {key: last for key, last in one.last.items() if key in one.found}
         self._ledger.add(one.found)
         writer, shard = self._writer[one.path], self._number[one.path]
         before = self._latest.get(writer, 0.0)
@@ -122,7 +125,7 @@ class Plan:
 
     def portions(self) -> Iterator[Portion]:
         """When all is judged."""
-        unowned = dict.fromkeys(range(len(self._paths)))
+        unowned = dict.fromkeys(() if self._shared else range(len(self._paths)))
         entries: list[Entry] = []
         rows, shards = 0, set[int]()
         last: int | None = None
@@ -160,7 +163,8 @@ def packed(store: CaptureStore, portion: Portion, packer: Packer, *, alone: bool
         shard = store.shard(Path(path))
         if shard is None:
             continue  # pruned meanwhile
-        for call in _calls(shard, made.keys(), is_own=path in own, alone=alone):
+        wanted_here = partial(_is_wanted, made, path in own)
+        for call in calls_of(shard, wanted_here, alone=alone):
             captured = made.get(call.rollout_id or "")
             if captured is None or captured.rows >= wanted[captured.rollout_id]:
                 call.late = captured is not None  # written since it was looked at
@@ -168,9 +172,9 @@ def packed(store: CaptureStore, portion: Portion, packer: Packer, *, alone: bool
                 continue
             captured.calls.append(call)
             captured.rows += 1
-        for row in shard.rows("seal", columns=SEAL):
-            if row["rollout_id"] in made:
-                made[row["rollout_id"]].add_seal(shard.writer, row["at"], row["sealed_calls"])
+        writer = shard.writer
+        for rollout_id, at, call_ids in seals_of(shard, made.__contains__):
+            made[rollout_id].add_seal(writer, at, call_ids)
     parcels = []
     for entry in portion.entries:
         captured = made.pop(entry.rollout_id)
@@ -179,20 +183,5 @@ def packed(store: CaptureStore, portion: Portion, packer: Packer, *, alone: bool
     return Packed(parcels, rest)
 
 
-def _calls(shard: ShardReader, wanted: Container[str | None], *, is_own: bool, alone: bool) -> Iterator[CapturedCall]:
-    names, writer = ("kind", "rollout_id", "call_id", "session_id"), shard.writer
-    for batch in shard.batches((*NEEDED, "kind")):
-        numbers = []
-        for number, (kind, rollout_id, call_id, session_id) in enumerate(
-            zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-        ):
-            if kind != "call":
-                continue
-            named = rollout_id or (sources.of_none(call_id, session_id) if alone else None)
-            if named in wanted or (named is None and is_own):
-                numbers.append(number)
-        for row in to_rows(batch, numbers) if numbers else ():
-            call = read_call(row, shard, writer)
-            if call.rollout_id is None and alone:
-                call.rollout_id = sources.of_none(call.call_id, call.session_id)
-            yield call
+def _is_wanted(made: Mapping[str, Captured], loose_too: bool, rollout_id: str | None) -> bool:
+    return loose_too if rollout_id is None else rollout_id in made

@@ -58,7 +58,7 @@ def check_alone(names: Sequence[str], options: Options) -> None:
         if name in _OF_JOBS:
             raise ExportError(f"{name}: {needs}; there is token_rows, sft, openai, atif")
     asked = {"advantage": options.advantage, "min_reward": options.min_reward, "max_reward": options.max_reward}
-    for option, value in (asked | {"agent": options.agents or None}).items():
+    for option, value in (asked | {"agent": options.agents or None, "shared": options.shared or None}).items():
         if value is not None:
             raise ExportError(f"{option}: {needs}")
 

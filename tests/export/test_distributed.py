@@ -117,3 +117,19 @@ def test_on_a_real_ray(tmp_path, monkeypatch, capsys):
     assert [path.read_bytes() for path in sorted((tmp_path / "ray" / "token_rows").iterdir())] == [
         path.read_bytes() for path in sorted((tmp_path / "here" / "token_rows").iterdir())
     ]
+
+
+def test_captures_that_several_jobs_share(tmp_path, in_this_process):
+    """What another job has made is none of this one's, however it is read."""
+    job = Job(tmp_path)
+    for number in range(4):
+        job.rollout(f"r-{number}", *two_turns(f"r-{number}"), task=number)
+    job.record(record(None, [1], [2]), *two_turns("other"))
+    job.seal("other")
+    job.write()
+    whole = files(job.folder, ["token_rows"], Options())
+    assert whole["left_out"] == {"no_result": 1} and whole["calls"] == {"no_result": 2, "no_rollout": 1}
+    own = files(job.folder, ["token_rows"], Options(shared=True))
+    assert own["formats"] == whole["formats"] and own["left_out"] == {} and own["calls"] == {}
+    assert own["captured"] == whole["captured"] - sum(whole["discarded"].values())
+    assert files(job.folder, ["token_rows"], Options(shared=True), ray="auto") == own
