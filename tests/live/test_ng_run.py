@@ -114,6 +114,46 @@ def test_job_interrupted_killed_and_resumed(world, job):
     assert journal.read_text().count("\n") == 8
 
 
+def until_seen(world, wanted):
+    """What `ng_status` says of the first job that it shows as wanted."""
+    end = time.monotonic() + 60
+    while True:
+        runs = json.loads(world.run("--json", command="status", config=False)[1])["runs"]
+        found = [run for run in runs if run.get("job") and wanted(run["job"])]
+        if found:
+            return found[0]
+        assert time.monotonic() < end, runs
+        time.sleep(0.1)
+
+
+def test_a_job_is_seen_from_another_shell(world, job):
+    slow = "++agent.responses_api_agents.tiny_agent.seconds=60"
+    process = world.start("run", "+config_paths=[run.yaml]", *job, slow, "++job.concurrency=3")
+    run = until_seen(world, lambda job: job["running"] == 3)
+    assert (run["job"]["asked"], run["job"]["done"], run["job"]["output"]) == (8, 0, f"{world.folder}/out")
+    plain = world.run(command="status", config=False)[1]
+    assert "0/8 rollouts" in plain and "running 3" in plain
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert left(world.folder) == []
+
+
+def test_two_runs_at_once_have_logs_of_their_own(world):
+    first = world.start("run", "+config_paths=[run.yaml]")
+    second = world.start("run", "+config_paths=[run.yaml]")
+    for process in (first, second):
+        world.until_up(process)
+    runs = json.loads(world.run("--json", command="status", config=False)[1])["runs"]
+    logs = [server["log"] for run in runs for server in run["servers"]]
+    assert len(set(logs)) == len(logs) == 4
+    assert all(Path(log).is_file() for log in logs)
+    for process in (first, second):
+        process.send_signal(signal.SIGINT)
+    for process in (first, second):
+        process.communicate(timeout=60)
+    assert left(world.folder) == []
+
+
 def test_server_that_dies_ends_the_job(world, job):
     process = world.start("run", "+config_paths=[run.yaml]", *job, "++agent.responses_api_agents.tiny_agent.seconds=60")
     servers = []
