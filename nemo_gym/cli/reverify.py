@@ -36,8 +36,8 @@ as a judge; without one, those of an ng_run in another shell are used (+run=RUN_
   +limit=N              only the first N rollouts
   +server=NAME          the resources server of every rollout; else that of its agent
   +resume=true          finish what an earlier start began      +overwrite=true   remove it and begin anew
-  +force=true           also where a verifier does not say that a stored rollout is enough for it; the output's name then
-                        begins with unsafe_
+  +force=true           also where a verifier does not say that a stored rollout is enough for it; the name of the
+                        output then begins with unsafe_
 
 NeMo Gym's rollouts_jsonl_fpath, materialized_inputs_jsonl_fpath, output_jsonl_fpath, num_samples_in_parallel and
 resume_from_cache are these too.
@@ -269,7 +269,8 @@ def _show(asked: _Asked, found: Reverified, *, as_json: bool) -> int:
         kinds = ", ".join(f"{count} {kind}" for kind, count in found.failures.items())
         print(f"failed: {kinds}; why is in {found.output}/failures.jsonl, +resume=true tries anew", file=sys.stderr)
     if comparison.reward is not None and found.changed:
-        print("\n".join(["", *comparing.lines(comparison, asked.rollouts, found.output)]))
+        rewards = msgspec.structs.replace(comparison, others=[])  # of a conversation nothing else can be another
+        print("\n".join(["", *comparing.lines(rewards, asked.rollouts, found.output)]))
     return 1 if found.failures else 0
 
 

@@ -1,8 +1,8 @@
 """Rewards anew, of stored rollouts, without a model: each conversation is put before its verifier again.
 
-What a verifier needs is in the stored line (or in the rows that were asked, where they are given); what it once said is
-not sent. A verifier says whether that is enough for it (`ReverifyMode`); one that does not is not asked unless it is
-insisted on. The outcome is a run of its own, beside the first, and resumes like any other.
+What a verifier needs is in the stored line (or in the rows that were asked, where they are given); what it once said,
+which it names in its own schema, is not sent. A verifier says whether that is enough for it (`ReverifyMode`); one that
+does not is not asked unless it is insisted on. The outcome is a run of its own, beside the first, and resumes like any.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from .results import files
 BEFORE = "_ng_reward_before"
 STATELESS = "stateless"
 _VERDICT = ("reward", "mask_sample", "failure_kind", "failure_reason", META, BEFORE)
+_OF_THE_ROLLOUT = ("responses_create_params", "response", "agent_ref", TASK, REPEAT, ROLLOUT)
 _MODE_S = 30.0
 
 
@@ -81,7 +82,8 @@ async def reverify(
         Refused: nothing was verified, in words for the user.
     """
     (path,) = files([source])
-    unsafe = [name for name in servers if await _mode(client, name) != STATELESS]
+    verifiers = {name: await _verifier(client, name) for name in servers}
+    unsafe = [name for name, verifier in verifiers.items() if verifier.mode != STATELESS]
     if unsafe and not options.force:
         raise Refused(
             f"{', '.join(sorted(unsafe))}: does not say that a stored rollout is enough to verify it anew "
@@ -93,7 +95,7 @@ async def reverify(
         raise Refused(f"{output}: is the run that is verified anew; name another output")
     lock = Lock(output)
     try:
-        work = _Work(path, output, client, route, identity, options, inputs, ended)
+        work = _Work(path, output, client, route, verifiers, identity, options, inputs, ended)
         await work.run()
     except JournalError as error:
         raise Refused(str(error)) from error
@@ -111,13 +113,14 @@ class _Work:
         output: Path,
         client: ServerClient,
         route: Callable[[Mapping[str, Any]], str],
+        verifiers: Mapping[str, _Verifier],
         identity: dict[str, Any],
         options: Options,
         inputs: Path | None,
         ended: Callable[[Outcome], None],
     ) -> None:
         self._path, self._client, self._route, self._options = path, client, route, options
-        self._ended = ended
+        self._verifiers, self._ended = verifiers, ended
         self._asked = _asked(inputs) if inputs is not None else None
         source = manifests.load(path.parent)
         known = source.identity if source is not None else {}
@@ -173,7 +176,9 @@ class _Work:
             self._ended(outcome)
 
     async def _verify(self, row: dict[str, Any]) -> Outcome:
-        kept = {name: value for name, value in row.items() if name not in _VERDICT} | {BEFORE: row.get("reward")}
+        server = self._route(row)
+        stale = (*_VERDICT, *self._verifiers[server].says)
+        kept = {name: value for name, value in row.items() if name not in stale} | {BEFORE: row.get("reward")}
         meta = row.get(META) if isinstance(row.get(META), dict) else {}
         agent = row.get("agent_ref") if isinstance(row.get("agent_ref"), dict) else {}
         ticket = Ticket(
@@ -183,7 +188,7 @@ class _Work:
         failure: Failure | None = None
         try:
             async with asyncio.timeout(self._options.timeout_s):
-                result, failure = await self._ask(row)
+                result, failure = await self._ask(server, row, stale)
         except TimeoutError:
             failure = Failure("timeout", f"not verified within {self._options.timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -199,18 +204,20 @@ class _Work:
             incomplete=(meta or {}).get("incomplete"),
         )
 
-    async def _ask(self, row: dict[str, Any]) -> tuple[dict[str, Any] | None, Failure | None]:
+    async def _ask(
+        self, server: str, row: dict[str, Any], stale: Collection[str]
+    ) -> tuple[dict[str, Any] | None, Failure | None]:
         if not isinstance(row.get("response"), dict):
             return None, Failure("row", "it has no response that could be verified")
-        payload = {name: value for name, value in row.items() if name not in _VERDICT}
+        payload = {name: value for name, value in row.items() if name not in stale}
         if self._asked is not None:
             asked = self._asked.get((row[TASK], row.get(REPEAT, 0))) or self._asked.get((row[TASK], None))
             if asked is None:
                 return None, Failure("row", "the inputs have no such row")
-            payload |= asked
+            payload = asked | {name: row[name] for name in _OF_THE_ROLLOUT if name in row}
         rollout_id = row.get(ROLLOUT)
         within = rollout_id if isinstance(rollout_id, str) and valid_rollout_id(rollout_id) else None
-        response = await self._client.post(self._route(row), rollout_path(within, "/verify"), json=payload)
+        response = await self._client.post(server, rollout_path(within, "/verify"), json=payload)
         try:
             body = await get_response_json(response)
         except ValueError:
@@ -224,15 +231,41 @@ class _Work:
         return body, None
 
 
-async def _mode(client: ServerClient, server: str) -> str:
-    """What a verifier says of itself; `unknown` where it says nothing."""
+class _Verifier(Struct, frozen=True):
+    """What a resources server says of its `/verify`."""
+
+    mode: str
+    says: frozenset[str]
+    """Fields of its answer that are no fields of what it is asked."""
+
+
+async def _verifier(client: ServerClient, server: str) -> _Verifier:
+    mode = await _told(client, server, "/reverify_mode")
+    return _Verifier(mode if isinstance(mode, str) else "unknown", _says(await _told(client, server, "/openapi.json")))
+
+
+async def _told(client: ServerClient, server: str, path: str) -> Any:
+    """None where it says nothing of the kind."""
     try:
         async with asyncio.timeout(_MODE_S):
-            response = await client.get(server, "/reverify_mode")
+            response = await client.get(server, path)
             said = await get_response_json(response)
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Refused(f"{server}: does not answer: {type(error).__name__}: {error}") from error
-    return said if response.ok and isinstance(said, str) else "unknown"
+    return said if response.ok else None
+
+
+def _says(schema: Any) -> frozenset[str]:
+    """By its OpenAPI schema; nothing where it has none."""
+    try:
+        route = schema["paths"]["/verify"]["post"]
+        schemas = schema["components"]["schemas"]
+        asked = route["requestBody"]["content"]["application/json"]["schema"]
+        answered = route["responses"]["200"]["content"]["application/json"]["schema"]
+        names = [frozenset(schemas[one["$ref"].rpartition("/")[2]].get("properties", ())) for one in (asked, answered)]
+    except (KeyError, TypeError, AttributeError):
+        return frozenset()
+    return names[1] - names[0]
 
 
 def _asked(inputs: Path) -> dict[tuple[int, int | None], dict[str, Any]]:
