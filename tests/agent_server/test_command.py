@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from nemo_gym.agent_server.command import CommandAgentConfig
 from nemo_gym.agent_server.install import CLIENTS
@@ -196,13 +199,18 @@ async def test_a_model_that_fails_is_the_models_failure(tmp_path: Path) -> None:
 
 async def test_a_caller_that_hangs_up_ends_the_client(tmp_path: Path) -> None:
     async with world(tmp_path, environment={"MODE": "stuck"}) as at:
-        running = asyncio.ensure_future(at.run())
-        end = time.monotonic() + 60
-        while not at.model.backend.calls:
-            assert time.monotonic() < end
-            await asyncio.sleep(0.05)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await hung_up(at)
+
+
+async def hung_up(at: World) -> None:
+    """A caller that goes once its client has asked the model."""
+    running = asyncio.ensure_future(at.run())
+    end = time.monotonic() + 60
+    while not at.model.backend.calls:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_so_many_at_a_time_each_in_its_own_folder(tmp_path: Path) -> None:
@@ -222,6 +230,46 @@ async def test_a_wrapper_stands_before_the_command(tmp_path: Path) -> None:
     async with world(tmp_path, wrapper=wrapper) as at:
         result = (await at.run()).json()
     assert "WRAPPED=r1\n" in result["taken_files"]["out/env.txt"]
+
+
+PAGE = (ROOT / "fern" / "pages" / "agents.mdx").read_text()
+BUBBLEWRAP = yaml.safe_load(re.search(r"wrapper: (\[bwrap.*?\])", PAGE, re.DOTALL)[1])
+
+
+def bubblewrap_works() -> bool:
+    """Whether it is installed, and may make its namespaces here."""
+    with contextlib.suppress(OSError):
+        return subprocess.run(["bwrap", "--unshare-pid", "--ro-bind", "/", "/", "true"]).returncode == 0
+    return False
+
+
+needs_bubblewrap = pytest.mark.skipif(not bubblewrap_works(), reason="no bubblewrap, or no namespaces for it")
+
+
+@needs_bubblewrap
+async def test_in_bubblewrap_a_client_sees_and_changes_no_more_than_its_folders(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "secret").write_text("s3cr3t")
+    wrapper = [str(hidden) if word == "/home" else word for word in BUBBLEWRAP]
+    assert wrapper != BUBBLEWRAP
+    looks = f"touch {tmp_path}/outside; cat {hidden}/secret; ls -d /proc/[0-9]* | wc -l; pwd; mkdir out; echo > out/in"
+    async with world(tmp_path, Player([Turn((shell(looks),)), Turn(text="Done.")]), wrapper=wrapper) as at:
+        answer = await at.run({**ROW, "files": {}})
+        assert answer.status_code == 200, answer.text
+        assert len(at.model.records()) == 2  # it reached the model server
+    result = answer.json()
+    processes, work = result["response"]["output"][1]["output"].split()
+    assert not (tmp_path / "outside").exists()
+    assert int(processes) < 10
+    assert Path(work).parent.parent == tmp_path / "rollouts"
+    assert result["taken_files"] == {"out/in": "\n"}
+
+
+@needs_bubblewrap
+async def test_in_bubblewrap_too_the_whole_tree_is_ended(tmp_path: Path) -> None:
+    async with world(tmp_path, environment={"MODE": "stuck"}, wrapper=BUBBLEWRAP) as at:
+        await hung_up(at)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "", "a/../../b"])
@@ -245,11 +293,10 @@ def test_a_config_without_a_command_is_refused() -> None:
 
 
 def test_every_key_and_every_version_is_documented() -> None:
-    page = (ROOT / "fern" / "pages" / "agents.mdx").read_text()
     shared = set(BaseResponsesAPIAgentConfig.model_fields)
     own = (set(CommandAgentConfig.model_fields) | set(SimpleAgentConfig.model_fields)) - shared
-    assert {key for key in own if f"`{key}`" not in page} == set()
+    assert {key for key in own if f"`{key}`" not in PAGE} == set()
     for kind in (CodexAgent, ClaudeCodeAgent, OpenClawAgent, CommandLineAgent):
         keys = set(kind.config_class().model_fields) - set(CommandAgentConfig.model_fields)
-        assert {key for key in keys if f"`{key}`" not in page} == set()
-    assert all(client.version in page for client in CLIENTS.values())
+        assert {key for key in keys if f"`{key}`" not in PAGE} == set()
+    assert all(client.version in PAGE for client in CLIENTS.values())
