@@ -18,6 +18,7 @@ from .placement import Placement, placement
 from .ray_engine import RayEngine
 from .replica import Replica
 from .start import said
+from .vllm_actor import VllmActor
 from .weights import InFlight
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ class Deployment:
     max_queue: calls that may wait for a place at a replica.
     in_flight: what becomes of running calls when new weights are loaded.
     """
+
+    actor: type[VllmActor] = VllmActor
+    """What each replica runs."""
 
     def __init__(
         self,
@@ -129,8 +133,6 @@ class Deployment:
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        from .vllm_actor import VllmActor
-
         name = f"vllm-{self._numbers}"
         self._numbers += 1
         where = self._placement
@@ -140,7 +142,7 @@ class Deployment:
             await asyncio.wait_for(group.ready(), _PLACEMENT_S)
         except TimeoutError:
             raise RuntimeError(_no_room(name, where, ray.cluster_resources())) from None
-        actor = ray.remote(VllmActor).options(
+        actor = ray.remote(self.actor).options(
             num_cpus=1,
             num_gpus=where.actor_gpus,
             max_restarts=_ALWAYS,

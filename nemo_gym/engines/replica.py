@@ -11,7 +11,7 @@ import logging
 import math
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from ..exchange.errors import ModelError
 from ..exchange.reply import Finish, TokenTrace
 from .engine import EngineOutput, EnginePiece, EngineReply, EngineRequest
+from .gather import Gathered
 from .start import explained
 from .vllm_actor import ActorFailure, ActorOutput, ActorReply
 
@@ -118,24 +119,62 @@ class Replica:
     async def generate(
         self, call_id: str, request: EngineRequest, on_piece: Callable[[EnginePiece], None] | None = None
     ) -> EngineReply:
+        # vLLM streams one choice, and no log-probs of the prompt with it.
+        streams = on_piece is not None and request.sampling.n == 1 and not request.prompt_logprobs
         self.in_flight += 1
         try:
-            prompt = np.frombuffer(request.prompt_ids, dtype=np.int32)
-            answer = await self._call(
-                "generate", call_id, prompt, request.sampling, request.guide, request.prompt_logprobs
-            )
+            if streams and on_piece is not None:
+                return await self._streamed(call_id, request, on_piece)
+            reply = await self._whole(call_id, request)
         finally:
             self.in_flight -= 1
-        self.last_news = asyncio.get_running_loop().time()
-        if isinstance(answer, ActorFailure):
-            if answer.refused:
-                raise ModelError(400, "invalid", answer.message)
-            raise ModelError(502, "backend", f"the engine failed ({answer.message})")
-        reply = _reply(answer)
         if on_piece is not None:
             for output in reply.outputs:
                 on_piece(EnginePiece(output.index, output.text, output.tokens))
         return reply
+
+    async def _whole(self, call_id: str, request: EngineRequest) -> EngineReply:
+        prompt = np.frombuffer(request.prompt_ids, dtype=np.int32)
+        answer = await self._call("generate", call_id, prompt, request.sampling, request.guide, request.prompt_logprobs)
+        return _reply(self._given(answer))
+
+    async def _streamed(
+        self, call_id: str, request: EngineRequest, on_piece: Callable[[EnginePiece], None]
+    ) -> EngineReply:
+        import ray
+
+        prompt = np.frombuffer(request.prompt_ids, dtype=np.int32)
+        whole = Gathered(0)
+        answer: ActorReply | None = None
+        stream = self._handle.stream.options(num_returns="streaming").remote(
+            call_id, prompt, request.sampling, request.guide
+        )
+        try:
+            with self._failures():
+                async for ref in stream:
+                    answer = self._given(await ref)
+                    (output,) = answer.outputs
+                    piece = EnginePiece(output.index, output.text, _trace(output))
+                    whole.add(piece)
+                    if output.finish is not None:
+                        whole.finish, whole.stop_sequence = _finish(output)
+                        whole.versions = output.versions
+                    if piece.text or len(output.ids):
+                        on_piece(piece)
+        except BaseException:
+            ray.cancel(stream)
+            raise
+        if answer is None or whole.finish is None:
+            raise ModelError(502, "backend", "the engine ended a stream before it was whole")
+        return EngineReply((whole.whole(),), answer.cached)
+
+    def _given(self, answer: ActorReply | ActorFailure) -> ActorReply:
+        self.last_news = asyncio.get_running_loop().time()
+        if not isinstance(answer, ActorFailure):
+            return answer
+        if answer.refused:
+            raise ModelError(400, "invalid", answer.message)
+        raise ModelError(502, "backend", f"the engine failed ({answer.message})")
 
     async def check(self, seconds: float = CHECK_S) -> int:
         """One real token. A replica that does not give one is restarted."""
@@ -172,14 +211,22 @@ class Replica:
     async def _call(self, method: str, *args: Any) -> Any:
         """A call of the actor; cancelling it cancels the actor's task."""
         import ray
-        from ray.exceptions import RayActorError, RayTaskError
 
         ref = getattr(self._handle, method).remote(*args)
         try:
-            return await ref
+            with self._failures():
+                return await ref
         except asyncio.CancelledError:
             ray.cancel(ref)
             raise
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Ray's as ModelErrors, once it has started."""
+        from ray.exceptions import RayActorError, RayTaskError
+
+        try:
+            yield
         except RayActorError as error:
             if self.state != "starting":
                 self._lost_for_now(f"died ({type(error).__name__})")
@@ -266,6 +313,11 @@ def _reply(answer: ActorReply) -> EngineReply:
 
 
 def _output(output: ActorOutput) -> EngineOutput:
+    finish, sequence = _finish(output)
+    return EngineOutput(output.index, _trace(output), output.text, finish, sequence)
+
+
+def _finish(output: ActorOutput) -> tuple[Finish, str | None]:
     finish = _FINISHES.get(output.finish or "")
     if finish is None:
         # A19: an engine that ends with abort, error or nothing has failed; it has not stopped.
@@ -273,15 +325,17 @@ def _output(output: ActorOutput) -> EngineOutput:
         if output.finish == "abort":
             raise ModelError(503, "overloaded", words, code=ABORTED, retry_after=0.0)
         raise ModelError(502, "backend", words)
-    sequence = output.stop if isinstance(output.stop, str) else None
-    tokens = TokenTrace(
+    return ("stop_sequence", output.stop) if isinstance(output.stop, str) else (finish, None)
+
+
+def _trace(output: ActorOutput) -> TokenTrace:
+    return TokenTrace(
         ids=_array("i", output.ids),
         logprobs=_array("f", output.logprobs),
         versions=output.versions,
         texts=output.texts,
         top=output.top,
     )
-    return EngineOutput(output.index, tokens, output.text, "stop_sequence" if sequence else finish, sequence)
 
 
 def _array(typecode: str, values: np.ndarray) -> array:

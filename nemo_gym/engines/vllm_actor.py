@@ -14,9 +14,10 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import psutil
@@ -30,6 +31,9 @@ from .start import ErrorLog, StartError, check_arguments, say
 from .vllm_weights import EngineWeights
 
 logger = logging.getLogger(__name__)
+
+_GATHER_S = 0.05
+"""Pieces of a stream are gathered for so long: Ray has a price for each."""
 
 
 class ActorOutput(Struct, frozen=True):
@@ -119,30 +123,53 @@ class VllmActor:
         prompt_logprobs: bool = False,
     ) -> ActorReply | ActorFailure:
         """One whole answer; cancelling the task aborts the generation."""
-        from vllm.exceptions import VLLMClientError
-        from vllm.v1.engine.exceptions import EngineDeadError
-
+        final = None
         try:
-            final = await self._final(call_id, prompt_ids, sampling, guide, prompt_logprobs)
-        except EngineDeadError:
-            self._end()
-        except (VLLMClientError, ValueError) as error:
-            return ActorFailure(True, str(error))
+            async for output in self._generated(call_id, prompt_ids, sampling, guide, prompt_logprobs, "FINAL_ONLY"):
+                final = output
         except Exception as error:
-            logger.exception("generation failed")
-            return ActorFailure(False, type(error).__name__)
+            return self._failure(error)
+        assert final is not None
         outputs = tuple(self._output(output, sampling.logprobs) for output in final.outputs)
         prompt = _first_each(final.prompt_logprobs) if prompt_logprobs else None
         return ActorReply(outputs, final.num_cached_tokens, prompt)
 
-    async def _final(
+    async def stream(
+        self, call_id: str, prompt_ids: np.ndarray, sampling: Sampling, guide: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[ActorReply | ActorFailure]:
+        """The same of one choice, in pieces that are gathered for a while; the last one has the finish."""
+        waiting: list[ActorOutput] = []
+        sent = -math.inf
+        try:
+            async for output in self._generated(call_id, prompt_ids, sampling, guide, False, "DELTA"):
+                waiting += [self._output(one, sampling.logprobs) for one in output.outputs]
+                now = time.monotonic()
+                if output.finished or now - sent >= _GATHER_S:
+                    yield ActorReply((_joined(waiting),), output.num_cached_tokens)
+                    waiting, sent = [], now
+        except Exception as error:
+            yield self._failure(error)
+
+    def _failure(self, error: Exception) -> ActorFailure:
+        from vllm.exceptions import VLLMClientError
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if isinstance(error, EngineDeadError):
+            self._end()
+        if isinstance(error, (VLLMClientError, ValueError)):
+            return ActorFailure(True, str(error))
+        logger.error("generation failed", exc_info=error)
+        return ActorFailure(False, type(error).__name__)
+
+    def _generated(
         self,
         call_id: str,
         prompt_ids: np.ndarray,
         sampling: Sampling,
         guide: Mapping[str, Any] | None,
         prompt_logprobs: bool,
-    ) -> Any:
+        kind: Literal["FINAL_ONLY", "DELTA"],
+    ) -> AsyncIterator[Any]:
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -151,11 +178,11 @@ class VllmActor:
             fields["structured_outputs"] = StructuredOutputsParams(**guide)
         if prompt_logprobs:
             fields["prompt_logprobs"] = 0
-        params = SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **fields)
-        final = None
-        async for output in self._engine.generate(TokensPrompt(prompt_token_ids=prompt_ids.tolist()), params, call_id):
-            final = output
-        return final
+        params = SamplingParams(output_kind=RequestOutputKind[kind], **fields)
+        given: AsyncIterator[Any] = self._engine.generate(
+            TokensPrompt(prompt_token_ids=prompt_ids.tolist()), params, call_id
+        )
+        return given
 
     def _output(self, output: Any, alternatives: int | None) -> ActorOutput:
         flat = output.logprobs
@@ -170,7 +197,7 @@ class VllmActor:
             text=output.text,
             finish=output.finish_reason,
             stop=output.stop_reason,
-            versions=self._weights.versions(output),
+            versions=self._weights.versions(output) if output.finish_reason is not None else (),
             texts=texts,
             top=top,
         )
@@ -235,6 +262,24 @@ def _shared_memory() -> set[str]:
         with contextlib.suppress(psutil.Error):
             maps.update(entry.path for entry in process.memory_maps() if entry.path.startswith("/dev/shm/psm_"))
     return maps
+
+
+def _joined(pieces: Sequence[ActorOutput]) -> ActorOutput:
+    """Pieces of one choice as one."""
+    last = pieces[-1]
+    if len(pieces) == 1:
+        return last
+    return ActorOutput(
+        index=last.index,
+        ids=np.concatenate([one.ids for one in pieces]),
+        logprobs=np.concatenate([one.logprobs for one in pieces]),
+        text="".join([one.text for one in pieces]),
+        finish=last.finish,
+        stop=last.stop,
+        versions=last.versions,
+        texts=None if last.texts is None else tuple(text for one in pieces for text in one.texts or ()),
+        top=None if last.top is None else tuple(top for one in pieces for top in one.top or ()),
+    )
 
 
 def _first_each(flat: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
+from nemo_gym.engines.engine import EngineRequest
 from nemo_gym.exchange.call import Call, Prior
 from nemo_gym.exchange.errors import ModelError
 from nemo_gym.exchange.parts import Message, Text, ToolCall, ToolResult
@@ -70,7 +71,12 @@ def others() -> set[psutil.Process]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def model(others):
     config = LocalVLLMModelConfig(
-        name="policy_model", model=MODEL, model_name="tiny-policy", num_gpus=0, engine_args={"max_model_len": 2048}
+        name="policy_model",
+        model=MODEL,
+        model_name="tiny-policy",
+        num_gpus=0,
+        engine_args={"max_model_len": 2048},
+        start_timeout_s=3000,
     )
     server = LocalVLLMModel(config=config, server_client=ServerClient({}))
     started = time.monotonic()
@@ -188,6 +194,22 @@ async def test_choices_stop_strings_and_alternatives(model):
     (choice,) = (await model.generate(stopped, Call(stopped))).choices
     assert (choice.finish, choice.stop_sequence) == ("stop_sequence", "get_weather")
     assert "get_weather" not in "".join(part.text for part in choice.parts)
+
+
+async def test_a_stream_is_the_same_reply_in_pieces(model):  # A7
+    greedy = Sampling(temperature=0.0, max_tokens=120, logit_bias={0: -100.0, 2: -100.0}, logprobs=1)
+    asked = EngineRequest(array("i", [1, 5, 9, 40]), greedy)
+    engine = model._deployment.engine
+    whole, pieces = await engine.generate(asked), []
+    streamed = await engine.generate(asked, pieces.append)
+    (output,), (other,) = whole.outputs, streamed.outputs
+    assert (other.text, other.finish, other.tokens.ids) == (output.text, "length", output.tokens.ids)
+    assert other.tokens.versions == output.tokens.versions == ((0, 0),)
+    assert other.tokens.texts == output.tokens.texts
+    assert max(abs(a - b) for a, b in zip(other.tokens.logprobs, output.tokens.logprobs, strict=True)) < 0.001
+    assert len(pieces) > 1
+    assert "".join(piece.text for piece in pieces) == output.text
+    assert [token for piece in pieces for token in piece.tokens.ids] == list(output.tokens.ids)
 
 
 async def test_output_can_be_guided(model):  # R13

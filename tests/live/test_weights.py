@@ -77,6 +77,7 @@ async def model(checkpoints):
         num_gpus=GPUS,
         engine_args={"max_model_len": 2048, "dtype": "float32"},
         weights_in_flight="keep",
+        start_timeout_s=3000,
     )
     server = LocalVLLMModel(config=config, server_client=ServerClient({}))
     await server.start()
