@@ -1,4 +1,4 @@
-"""Real servers on loopback, for tests: an ASGI app under uvicorn in the running loop."""
+"""Real servers on loopback, for tests: an ASGI app under uvicorn in the running loop, with the servers' protocol."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
+
+from nemo_gym.web.protocol import HttpProtocol
 
 
 def listening() -> socket.socket:
@@ -23,7 +25,9 @@ async def serving(app: Any, sock: socket.socket | None = None) -> AsyncIterator[
     """The base URL of the app, up until the block ends."""
     sock = sock or listening()
     server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, access_log=False)
+        uvicorn.Config(
+            app, http=HttpProtocol, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, access_log=False
+        )
     )
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:

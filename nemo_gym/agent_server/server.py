@@ -6,15 +6,19 @@ that hangs up ends the rollout (`web.service` sees to it), so none goes on after
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request
+from pydantic import BaseModel
 
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from ..environment.metrics import AggregateMetricsMixin
 from ..environment.server import BaseRunRequest, BaseVerifyResponse
 from ..web.bugs import AnswersBugs
 from ..web.correlation import rollout_path, valid_rollout_id
+from ..web.rollout import rollout_context
 from ..web.service import SimpleServer
 from .failures import RolloutFailed, answer_failure
 
@@ -37,7 +41,7 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, SimpleServer):
         app.add_exception_handler(RolloutFailed, answer_failure)
         app.post("/v1/responses")(self.responses)
         app.post("/ng-rollout/{rollout_id}/v1/responses", include_in_schema=False)(self.responses)
-        app.post("/run")(self.run)
+        app.post("/run")(self._within_rollout(self.run))
         app.post("/aggregate_metrics")(self.aggregate_metrics)
         return app
 
@@ -53,6 +57,18 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, SimpleServer):
         return self.aggregate(body.verify_responses)
 
     # ---- which rollout a call belongs to
+
+    def _within_rollout(self, run: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """`run` with its own signature; the environment is told which rollout it is called in."""
+
+        @functools.wraps(run)
+        async def within(*args: Any, **kwargs: Any) -> Any:
+            bodies = (kwargs.get("body"), *kwargs.values(), *args)
+            found = (self.rollout_id_from_run(one) for one in bodies if isinstance(one, dict | BaseModel))
+            with rollout_context(next(filter(None, found), None)):
+                return await run(*args, **kwargs)
+
+        return within
 
     def rollout_id_from_run(self, body: Any) -> str | None:
         """The rollout id of a `/run` body (a dict or an object), None without one."""

@@ -23,7 +23,7 @@ from ..dialects.registry import with_reasoning
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
 from ..web import client, workers
-from ..web.correlation import api_key, session_id, split_rollout
+from ..web.correlation import api_key, is_trainable, session_id, split_rollout
 from ..web.service import ServerContext
 from . import counting, engines, policy, weights
 from .adapt import Adapter
@@ -201,6 +201,7 @@ class ModelApp:
             return
         answer = Answer(self, dialect, delivery, rollout_id, body)
         answer.session_id = session_id(headers)
+        answer.trainable = answer.trainable and is_trainable(headers)
         del body  # the answer lets go of it
         self._calls += 1
         answers = self.answers.setdefault(rollout_id, set())

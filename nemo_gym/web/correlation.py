@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 ROLLOUT_HEADER = "x-ng-rollout-id"
-_PREFIX = "/ng-rollout/"
+TRAINABLE_HEADER = "x-ng-trainable"
+"""`false` on a call that is not the policy's own, such as one that a verifier makes: recorded, and never trained."""
+ROLLOUT_PREFIX = "/ng-rollout/"
 _KEY_PREFIX = "ng-rollout:"
 _SESSIONS = (b"x-claude-code-session-id", b"session-id", b"session_id", b"x-session-id")
 """Of Claude Code, of Codex (two spellings), of opencode."""
@@ -31,7 +33,7 @@ def rollout_path(rollout_id: str | None, path: str) -> str:
         return path
     if not valid_rollout_id(rollout_id):
         raise ValueError(f"rollout id {_shown(rollout_id)} may only have letters, digits, '.', '_' and '-'")
-    return f"{_PREFIX}{rollout_id}{path}"
+    return f"{ROLLOUT_PREFIX}{rollout_id}{path}"
 
 
 def rollout_path_prefix(rollout_id: str | None) -> str:
@@ -54,8 +56,8 @@ def split_rollout(path: str, headers: Headers) -> tuple[str | None, str]:
         ValueError: in words fit for the client.
     """
     found: list[tuple[str, str]] = []
-    if path.startswith(_PREFIX):
-        rollout_id, slash, rest = path[len(_PREFIX) :].partition("/")
+    if path.startswith(ROLLOUT_PREFIX):
+        rollout_id, slash, rest = path[len(ROLLOUT_PREFIX) :].partition("/")
         found.append(("the path", rollout_id))
         path = slash + rest or "/"
     header, key = _read(headers)
@@ -92,6 +94,11 @@ def session_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
             if valid_rollout_id(found):
                 return found
     return None
+
+
+def is_trainable(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the caller leaves it to the server; the only other thing to say is `false`."""
+    return not any(name == b"x-ng-trainable" and value.lower() == b"false" for name, value in headers)
 
 
 def _read(headers: Headers) -> tuple[str | None, str | None]:

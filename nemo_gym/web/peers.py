@@ -16,6 +16,8 @@ import orjson
 from aiohttp import ClientConnectorError, ClientResponse, ClientResponseError
 
 from . import client
+from .correlation import ROLLOUT_PREFIX
+from .rollout import rollout_headers
 
 _TRIES = 6
 _FIRST_WAIT_S = 0.1
@@ -54,6 +56,9 @@ class ServerClient:
         return cls(told.servers, told.kinds) if told is not None else cls()
 
     async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
+        """A call that says which rollout it is made in, unless its path does."""
+        if not url_path.startswith(ROLLOUT_PREFIX) and (about := rollout_headers()):
+            kwargs["headers"] = about | dict(kwargs.get("headers") or {})
         return await request(method, self.base_url(server_name) + url_path, **kwargs)
 
     async def get(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:

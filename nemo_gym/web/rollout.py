@@ -1,6 +1,8 @@
-"""Under which rollout this process is being called, where the caller said so by the path `/ng-rollout/<id>/…`.
+"""Under which rollout this process is being called, where the caller said so by a path `/ng-rollout/<id>/…` or header.
 
-The prefix is taken off, so an environment's routes need not know of it; what the route calls may ask for the id.
+The prefix is taken off, so an environment's routes need not know of it. What a route calls by `ServerClient` bears the
+id on, so a judge's calls are recorded with the rollout that they judge; those of an environment are not the policy's,
+so they say that they are not to be trained.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .correlation import split_rollout, valid_rollout_id
+from .correlation import ROLLOUT_HEADER, TRAINABLE_HEADER, split_rollout, valid_rollout_id
 
 _rollout_id: ContextVar[str | None] = ContextVar("nemo_gym_rollout_id", default=None)
+_trainable: ContextVar[bool] = ContextVar("nemo_gym_trainable", default=True)
 
 
 def current_rollout_id() -> str | None:
@@ -22,12 +25,26 @@ def current_rollout_id() -> str | None:
 
 
 @contextmanager
-def rollout_context(rollout_id: str | None) -> Iterator[None]:
-    token = _rollout_id.set(rollout_id)
+def rollout_context(rollout_id: str | None, *, trainable: bool = True) -> Iterator[None]:
+    """What is called within belongs to this rollout.
+
+    Args:
+        trainable: whether it may be the policy's.
+    """
+    tokens = _rollout_id.set(rollout_id), _trainable.set(trainable)
     try:
         yield
     finally:
-        _rollout_id.reset(token)
+        _rollout_id.reset(tokens[0])
+        _trainable.reset(tokens[1])
+
+
+def rollout_headers() -> dict[str, str]:
+    """What a call from here bears on."""
+    rollout_id = _rollout_id.get()
+    if rollout_id is None or not valid_rollout_id(rollout_id):
+        return {}
+    return {ROLLOUT_HEADER: rollout_id} | ({} if _trainable.get() else {TRAINABLE_HEADER: "false"})
 
 
 def maybe_rollout_id_from_run_body(body: Any) -> str | None:
@@ -57,6 +74,8 @@ def maybe_rollout_id_from_run_body(body: Any) -> str | None:
 
 
 class RolloutContextMiddleware:
+    """Of a server whose calls are not the policy's."""
+
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
@@ -68,5 +87,15 @@ class RolloutContextMiddleware:
             except ValueError:
                 path = scope["path"]
             scope = {**scope, "path": path, "raw_path": path.encode()}
-        with rollout_context(rollout_id):
+        elif scope["type"] == "http":
+            rollout_id = _by_header(scope)
+        with rollout_context(rollout_id, trainable=False):
             await self._app(scope, receive, send)
+
+
+def _by_header(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == ROLLOUT_HEADER.encode():
+            found: str = value.decode("latin-1")
+            return found if valid_rollout_id(found) else None
+    return None
