@@ -207,9 +207,7 @@ class Sleeping:
 
 
 async def simulation(seconds: float, at_once: int) -> None:
-    print(
-        f"replicas that take {at_once} calls at once, {seconds:g} s each on the average; as many calls in flight as they take"
-    )
+    print(f"replicas that take {at_once} calls at once, {seconds:g} s each on the average; so many in flight")
     for number in (1, 2, 4, 8, 16, 32, 64):
         engine = RayEngine()
         for one in range(number):
