@@ -19,13 +19,15 @@ _LINES, _WIDTH = 10, 400
 _LOG_BYTES = 4 * 1024 * 1024
 _NAMESPACE = b"nemo_gym"
 
-_CAUSE = re.compile(r"(?:^|[\s\]|])((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): (.*)")
+_CAUSE = re.compile(r"(?:^|[\s\]|])((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)):(?: (.*))?$")
 _WRAPPERS = ("RayTaskError", "ActorDiedError", "EngineDeadError", "ExceptionGroup")
 _SAYS_NOTHING = (
     "Engine core initialization failed",
     "For further information visit",
     "WorkerProc initialization failed",
 )
+_GO_ON = ("ValidationError", "StartError")
+"""What they say goes over several lines."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(r"^(?:\([^()]*\)\s*)*(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]*\]\s?")
 
@@ -90,11 +92,12 @@ def cause(text: str) -> str | None:
     lines = [_PREFIX.sub("", _COLOUR.sub("", line)).rstrip() for line in text.splitlines()]
     for number, line in enumerate(lines):
         match = _CAUSE.search(line)
-        if match is None or match[1].rpartition(".")[2] in _WRAPPERS or _is_empty(match[2]):
+        if match is None or match[1].rpartition(".")[2] in _WRAPPERS or _is_empty(match[2] or ""):
             continue
         kind = match[1].rpartition(".")[2]
-        more = [] if match[2].strip() and kind != "ValidationError" else _more(lines[number + 1 :])
-        return "\n".join([f"{kind}: {match[2].strip()}", *more])[: _LINES * _WIDTH]
+        words = (match[2] or "").strip()
+        more = _more(lines[number + 1 :]) if not words or kind in _GO_ON else []
+        return "\n".join([f"{kind}: {words}", *more])
     return None
 
 
@@ -128,6 +131,9 @@ def _last_line(text: str) -> str | None:
 
 class StartError(Exception):
     """Raised in the actor, with the words of whichever process knew why."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words.replace("\n", "\n  "))
 
 
 def say(name: str, step: str) -> None:

@@ -1,5 +1,7 @@
 """A replica's start in a real Ray: one that hangs is started anew, one that fails says why. No vLLM."""
 
+import asyncio
+import os
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ ray = pytest.importorskip("ray")
 
 from nemo_gym.engines import cluster  # noqa: E402
 from nemo_gym.engines.replica import Replica  # noqa: E402
+from nemo_gym.exchange.errors import ModelError  # noqa: E402
 
 pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.asyncio(loop_scope="module")]
 
@@ -37,7 +40,7 @@ class Slow:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def local_ray():
-    await cluster.connect("local", 1)
+    await cluster.connect("local", 4)
     yield
     await cluster.disconnect()
 
@@ -67,3 +70,49 @@ async def test_a_start_that_fails_says_why(local_ray, tmp_path):
     one = replica(tmp_path, hangs=-1)
     with pytest.raises(RuntimeError, match=r"vllm-0 could not start: .*no such model"):
         await one.start(60)
+
+
+class Mortal(Slow):
+    """An engine that can be told to die."""
+
+    async def die(self):
+        os._exit(1)
+
+
+async def test_one_that_dies_too_often_is_given_up_and_says_why(local_ray, tmp_path):
+    handle = ray.remote(Mortal).options(max_restarts=-1).remote(str(tmp_path / "started"), 0)
+    states = []
+    one = Replica("vllm-0", handle, restart_s=300, restarts=1, on_change=lambda replica: states.append(replica.state))
+    await one.start(300)
+    with pytest.raises(ModelError, match=r"vllm-0 died .* and is restarting"):
+        await one.ask("die")
+    await until(lambda: one.state == "ready")
+    with pytest.raises(ModelError, match="vllm-0 is given up: its engine ended 2 times within 600 s"):
+        await one.ask("die")
+    assert (one.state, one.restarts) == ("lost", 2)
+    assert states == ["ready", "restarting", "ready", "lost"]
+    assert (tmp_path / "started").read_text() == "xx"
+
+
+async def test_a_restart_has_the_current_weights_before_it_is_ready(local_ray, tmp_path):
+    handle = ray.remote(Mortal).options(max_restarts=-1).remote(str(tmp_path / "started"), 0)
+    renewed = []
+
+    async def renew(replica):
+        renewed.append(replica.state)
+        if len(renewed) == 2:
+            raise ModelError(502, "backend", "not yet")
+
+    one = Replica("vllm-0", handle, restart_s=300, renew=renew)
+    await one.start(300)
+    with pytest.raises(ModelError):
+        await one.ask("die")
+    await until(lambda: one.state == "ready")
+    assert renewed == ["starting", "restarting", "restarting"]
+    await one.close()
+
+
+async def until(done):
+    async with asyncio.timeout(300):
+        while not done():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)

@@ -278,3 +278,86 @@ async def test_a_hang_up_frees_the_place() -> None:
         await task
     assert on.replicas[0].in_flight == 0
     assert [attempt.error for attempt in call.attempts] == ["disconnected"]
+
+
+# ---- replicas that come and go; tokens
+
+
+@timed
+async def test_one_that_goes_keeps_its_calls_and_gets_no_more() -> None:
+    on = pool("a", "b")
+    held = await placed(on, avoid={"b"})
+    draining = asyncio.create_task(on.drain("a", until=now() + 60))
+    await asyncio.sleep(1)
+    assert {(await placed(on)).replica.name for _ in range(20)} == {"b"}
+    assert not draining.done()
+    on.give_back(held)
+    assert await draining is True
+    assert [one.name for one in on.replicas] == ["b"]
+    assert await on.drain("gone", until=now()) is True
+    await placed(on)
+    assert await on.drain("b", until=now() + 5) is False
+
+
+@timed
+async def test_calls_wait_for_a_replica_to_come() -> None:
+    on = pool()
+    waiting = [asyncio.create_task(placed(on, seconds=60)) for _ in range(3)]
+    await asyncio.sleep(20)
+    assert on.queued == 3
+    on.add("a", "a")
+    assert [(await one).replica.name for one in waiting] == ["a"] * 3
+    on.remove("a")
+    with pytest.raises(ModelError) as late:
+        await placed(on, seconds=5)
+    assert (late.value.status, late.value.code) == (503, "no_place")
+
+
+@timed
+async def test_nobody_waits_where_none_will_come() -> None:
+    on = pool()
+    waiting = asyncio.create_task(placed(on, seconds=600))
+    await asyncio.sleep(1)
+    on.refuse(FAILED)
+    with pytest.raises(ModelError, match="it broke"):
+        await waiting
+    with pytest.raises(ModelError, match="it broke"):
+        await placed(on)
+    assert now() == 1.0
+    on.refuse(None)
+    on.add("a", "a")
+    assert (await placed(on)).replica.name == "a"
+
+
+@timed
+async def test_tokens_in_flight_are_bounded_and_waited_for_in_turn() -> None:
+    on = pool()
+    on.add("a", "a", most_tokens=100)
+    first = await placed(on, tokens=60)
+    large = asyncio.create_task(placed(on, tokens=90))
+    small = asyncio.create_task(placed(on, tokens=10))
+    await asyncio.sleep(1)
+    assert not large.done() and not small.done()  # first come, first served
+    on.give_back(first)
+    place = await large
+    assert (await small).replica.tokens == 100
+    on.give_back(place)
+    huge = asyncio.create_task(placed(on, tokens=5000))
+    await asyncio.sleep(1)
+    assert not huge.done()
+    on.give_back(await small)
+    assert (await huge).replica.tokens == 5000  # larger than all: it has the replica for itself
+
+
+@timed
+async def test_few_long_calls_weigh_as_many_short_ones() -> None:
+    on = pool("a", "b")
+    for _ in range(40):  # what a call usually takes
+        on.give_back(await placed(on, tokens=100), tokens=100)
+    long = await placed(on, tokens=3000)
+    others = [await placed(on, tokens=100) for _ in range(12)]
+    assert {one.replica.name for one in others} == {"a", "b"} - {long.replica.name}
+    for one in (long, *others):
+        on.give_back(one)
+    assert [one.load for one in on.replicas] == [0.0, 0.0]
+    assert [one.tokens for one in on.replicas] == [0, 0]

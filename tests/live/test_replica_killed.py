@@ -1,0 +1,225 @@
+"""Two replicas under 64 rollouts, one of them killed ten times: every call ends properly, and is recorded once.
+
+Beside it, what the same servers listen on: loopback alone, Ray and vLLM included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from pathlib import Path
+
+import anthropic
+import httpx
+import openai
+import psutil
+import pytest
+import pytest_asyncio
+
+from nemo_gym.capture import CaptureStore
+from nemo_gym.model_server.app import ModelApp
+from nemo_gym.web.peers import ServerClient
+from nemo_gym.web.service import ServerContext
+from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
+from tests.serving import serving
+
+pytest.importorskip("ray")
+pytest.importorskip("vllm")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.asyncio(loop_scope="module")]
+
+MODEL = os.environ.get("NEMO_GYM_TEST_MODEL", str(Path(__file__).parents[2] / "models" / "tiny_policy"))
+GPUS = float(os.environ.get("NEMO_GYM_TEST_GPUS", "0"))
+KILLS = int(os.environ.get("NEMO_GYM_TEST_KILLS", "10"))
+ROLLOUTS = 64
+WHOLE_S = 1500.0
+"""A restart takes some twenty seconds where nothing else runs, and minutes where much does."""
+CLOSE = 0.001
+CITIES = ["Paris", "Tokyo", "Berlin", "Oslo", "Seoul", "Lima", "Dublin", "Madrid"]
+
+
+class Served:
+    def __init__(self, url: str, captures: Path, model: LocalVLLMModel, processes: set[psutil.Process]) -> None:
+        self.url = url
+        self.captures = captures
+        self.model = model
+        self.others = processes
+
+    @property
+    def replicas(self):
+        return self.model._deployment.engine.replicas
+
+    def processes(self) -> list[psutil.Process]:
+        """Of these servers alone."""
+        return [one for one in psutil.Process().children(recursive=True) if one not in self.others]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory):
+    others = set(psutil.Process().children(recursive=True))
+    captures = tmp_path_factory.mktemp("captures")
+    config = LocalVLLMModelConfig(
+        name="policy_model",
+        model=MODEL,
+        model_name="tiny-policy",
+        num_replicas=2,
+        num_gpus=GPUS,
+        engine_args={"max_model_len": 1024, "dtype": "float32"},
+        max_restarts=KILLS,
+        restart_window_s=3600,
+        start_timeout_s=3000,
+    )
+    context = ServerContext(
+        name="policy_model",
+        kind="responses_api_models",
+        implementation="local_vllm_model",
+        settings={},
+        run_id="run1",
+        admin_key="admin",
+        capture={"dir": str(captures), "durability": "flush"},
+    )
+    model = LocalVLLMModel(config=config, server_client=ServerClient({}))
+    async with serving(ModelApp(model, context)) as url:
+        at = Served(url, captures, model, others)
+        await until_whole(at)
+        yield at
+
+
+async def until_whole(at: Served) -> float:
+    begun = time.monotonic()
+    async with httpx.AsyncClient(base_url=at.url, timeout=120) as client:
+        while (answer := await client.get("/ready")).status_code != 200:
+            assert time.monotonic() - begun < WHOLE_S, answer.text
+            await asyncio.sleep(0.5)
+    return time.monotonic() - begun
+
+
+async def test_everything_listens_on_loopback_only(served: Served) -> None:
+    found: dict[str, set[str]] = {}
+    for process in [psutil.Process(), *served.processes()]:
+        try:
+            listening = [one for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+            name = process.name()
+        except psutil.Error:  # it ended while it was looked at
+            continue
+        for one in listening:
+            found.setdefault(one.laddr.ip, set()).add(name)
+    assert found, "nothing was found to listen: the test looks at the wrong processes"
+    assert any("raylet" in names or "gcs_server" in names for names in found.values())
+    assert {address: names for address, names in found.items() if address not in ("127.0.0.1", "::1")} == {}
+
+
+class Asking:
+    """One rollout's client."""
+
+    def __init__(self, at: Served, number: int) -> None:
+        self.rollout = f"r{number}"
+        base = f"{at.url}/ng-rollout/{self.rollout}"
+        kind = number % 3
+        if kind == 2:
+            self.client = anthropic.AsyncAnthropic(base_url=base, api_key="none", max_retries=0, timeout=WHOLE_S)
+            self.ask = self.messages
+        else:
+            self.client = openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0, timeout=WHOLE_S)
+            self.ask = self.responses if kind else self.chat
+        self.text = f"What is the weather in {CITIES[number % len(CITIES)]}? ({number})"
+        self.streamed = number % 2 == 1
+
+    async def chat(self) -> str:
+        asked = {
+            "model": "tiny-policy",
+            "messages": [{"role": "user", "content": self.text}],
+            "max_tokens": 200,
+            "temperature": 1.0,
+        }
+        if not self.streamed:
+            return (await self.client.chat.completions.create(**asked)).choices[0].message.content or ""
+        chunks = [chunk async for chunk in await self.client.chat.completions.create(stream=True, **asked)]
+        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+    async def responses(self) -> str:
+        asked = {"model": "tiny-policy", "input": self.text, "max_output_tokens": 200, "temperature": 1.0}
+        if not self.streamed:
+            return (await self.client.responses.create(**asked)).output_text
+        events = [event async for event in await self.client.responses.create(stream=True, **asked)]
+        return "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+    async def messages(self) -> str:
+        asked = {
+            "model": "tiny-policy",
+            "messages": [{"role": "user", "content": self.text}],
+            "max_tokens": 200,
+            "temperature": 1.0,
+        }
+        if not self.streamed:
+            reply = await self.client.messages.create(**asked)
+            return "".join(block.text for block in reply.content if block.type == "text")
+        async with self.client.messages.stream(**asked) as stream:
+            return "".join([piece async for piece in stream.text_stream])
+
+
+async def kill_one(at: Served, drawn: random.Random) -> str:
+    replica = drawn.choice([one for one in at.replicas if one.state == "ready"])
+    facts = await replica.ask("describe")
+    actor = psutil.Process(facts["pid"])
+    victim = drawn.choice([actor, *actor.children(recursive=True)])
+    name = victim.name()
+    victim.kill()
+    return f"{replica.name}'s {name}"
+
+
+def error_is_proper(error: Exception) -> bool:
+    if isinstance(error, openai.APIStatusError):
+        return bool(error.body and error.body.get("message"))
+    if isinstance(error, anthropic.APIStatusError):
+        return error.body["type"] == "error" and bool(error.body["error"]["message"])
+    return isinstance(error, (openai.APIError, anthropic.APIError)) and bool(error.message)
+
+
+async def test_nothing_is_dropped_when_a_replica_is_killed(served: Served) -> None:
+    drawn = random.Random(9)
+    answered: list[str] = []
+    failed: list[Exception] = []
+    for number in range(KILLS):
+        clients = [Asking(served, number * ROLLOUTS + one) for one in range(ROLLOUTS)]
+        calls = [asyncio.create_task(client.ask()) for client in clients]
+        await asyncio.sleep(drawn.uniform(0.0, 1.5))
+        pending = sum(not call.done() for call in calls)
+        victim = await kill_one(served, drawn)
+        done = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), WHOLE_S)
+        answered += [one for one in done if isinstance(one, str)]
+        failed += [one for one in done if isinstance(one, BaseException)]
+        seconds = await until_whole(served)
+        print(f"\nkill {number + 1}: {victim} with {pending} in flight; whole again {seconds:.1f} s after the calls")
+    assert all(error_is_proper(error) for error in failed), failed
+    records = list(CaptureStore(served.captures).calls())
+    print(f"\n{len(answered)} answered, {len(failed)} failed")
+    assert len(answered) + len(failed) == KILLS * ROLLOUTS
+    assert len({record.call_id for record in records}) == len(records) == KILLS * ROLLOUTS
+    assert sum(record.status == "answered" for record in records) == len(answered)
+    again = [record for record in records if len(record.attempts) > 1]
+    print(f"{len(again)} were asked more than once")
+    assert again
+    assert all(record.attempts[-1].error is None for record in again if record.status == "answered")
+    assert sorted(text_of(record) for record in records if record.status == "answered") == sorted(answered)
+    # Had a reply tokens of two tries, the later ones would be conditioned on others than those before them.
+    policy = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+    for record in [one for one in again if one.status == "answered"][:64]:
+        assert difference(policy, record.reply) < CLOSE
+
+
+def text_of(record) -> str:
+    return "".join(part.text for part in record.reply.choices[0].parts if hasattr(part, "text"))
+
+
+def difference(policy, reply) -> float:
+    trace = reply.choices[0].tokens
+    ids = torch.tensor([list(reply.prompt_ids + trace.ids)])
+    start = len(reply.prompt_ids)
+    with torch.no_grad():
+        logits = policy(ids).logits[0, start - 1 : -1]
+    mine = torch.log_softmax(logits, -1).gather(1, ids[0, start:, None])[:, 0]
+    return float((mine - torch.tensor(trace.logprobs)).abs().max())
