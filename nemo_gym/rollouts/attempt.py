@@ -105,16 +105,3 @@ class _Failed(Exception):
 def _unanswered(ticket: Ticket, error: Exception) -> Failure:
     words = f"the agent server {ticket.agent!r} did not answer: {type(error).__name__}: {error}"
     return Failure("infrastructure", shortened(words))
-
-
-async def gives_token_ids(client: ServerClient, model_server: str) -> bool | None:
-    """What the model server's own probe says; None where it does not know."""
-    try:
-        async with asyncio.timeout(_SEAL_TIMEOUT_S):
-            answer = await get_response_json(await client.get(model_server, "/ready"))
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
-        return None
-    if not isinstance(answer, dict):
-        return None
-    said = [answer.get("token_ids"), answer.get("logprobs")]
-    return False if False in said else True if all(said) else None

@@ -106,7 +106,7 @@ class Rollouts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._running is not None
-        ending = {self._running} if self._next is None else {self._running, self._next}
+        ending: set[asyncio.Future[Any]] = {self._running} if self._next is None else {self._running, self._next}
         for task in ending:
             task.cancel()
         await asyncio.wait(ending)
@@ -119,7 +119,8 @@ class Rollouts:
             raise RuntimeError("rollouts are read within `async with Rollouts(…) as rollouts:`")
         if self._next is None:  # kept when a reader gives up waiting, so that it loses nothing
             self._next = asyncio.ensure_future(self._ready.get())
-        await asyncio.wait({self._next, self._running}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {self._next, self._running}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._next.done() or not self._ready.empty():
             row = await self._next
             self._next = None

@@ -15,9 +15,10 @@ from msgspec import Struct
 from rich.console import Console
 
 from ..config.types import JobConfig
+from ..web.abilities import gives_token_ids
 from ..web.peers import ServerClient
 from . import manifest as manifests
-from .attempt import Attempt, gives_token_ids
+from .attempt import Attempt
 from .collector import Collector, Finished
 from .entries import Entry
 from .journal import Journal

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from fastapi import Request, Response
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from nemo_gym.agent_server.environment import Environment, aggregated
 from nemo_gym.agent_server.failures import unreachable_is
@@ -25,6 +25,7 @@ from nemo_gym.config_types import ModelServerRef, ResourcesServerRef
 from nemo_gym.environment.mcp_names import NEMO_GYM_MCP_METADATA_KEY, NEMO_GYM_MCP_SESSION_TOKEN_HEADER
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import rollout_path
+from nemo_gym.web.abilities import gives_token_ids
 from nemo_gym.web.client import dumps
 from responses_api_agents.simple_agent.loop import Limits, Loop, attach_tokens
 from responses_api_agents.simple_agent.tools import McpTools, RouteTools, Tools
@@ -47,6 +48,8 @@ class SimpleAgentRunRequest(BaseRunRequest):
 
 class SimpleAgent(SimpleResponsesAPIAgent):
     config: SimpleAgentConfig
+    _without_tokens: bool | None = PrivateAttr(default=None)
+    """Whether the model server has said that it gives no token ids, so that no rollout need ask for them."""
 
     async def responses(  # type: ignore[override]
         self, request: Request, body: NeMoGymResponseCreateParamsNonStreaming
@@ -133,6 +136,10 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         if not isinstance(output, list) or len(output) != len(loop.output):
             return  # the verifier rewrote the rollout, so places no longer mean what they did
         name = self.config.model_server.name
+        if self._without_tokens is None:
+            self._without_tokens = await gives_token_ids(self.server_client, name) is False
+        if self._without_tokens:
+            return
         try:
             with unreachable_is("model", name):
                 response = await self.server_client.get(name, rollout_path(rollout_id, "/calls"))
