@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 from nemo_gym.config import paths
 from nemo_gym.exchange.errors import ModelError
+from responses_api_models.local_vllm_model.names import named_as_here
 
 if TYPE_CHECKING:
     from nemo_gym.backends.tokens import TokensBackend
@@ -84,6 +85,11 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     """A replica whose engine ends more often than `max_restarts` within it is given up."""
     num_workers: int | None = Field(default=None, ge=1, le=1)
     """One process, which has the engines."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_nemo_gym_says_it(cls, data: Any) -> Any:
+        return named_as_here(data) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _has_engines(self) -> LocalVLLMModelConfig:
