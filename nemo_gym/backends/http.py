@@ -107,7 +107,10 @@ class HttpBackend:
     async def _try(self, url: str, request: ModelRequest, call: Call) -> ModelReply:
         async with Turn(self._sending, call.size) as turn:
             status, headers, data = await self._link.send(
-                "POST", url + self._link.path, lambda: turn.noted(self._body(request, relayed=False))
+                "POST",
+                url + self._link.path,
+                lambda: turn.noted(self._body(request, relayed=False)),
+                betas=call.betas,
             )
         call.raw = data
         if status != 200:
@@ -135,7 +138,10 @@ class HttpBackend:
         async with (
             Turn(self._sending, call.size) as turn,
             self._link.response(
-                "POST", url + self._link.path, lambda: turn.noted(self._body(request, relayed=True))
+                "POST",
+                url + self._link.path,
+                lambda: turn.noted(self._body(request, relayed=True)),
+                betas=call.betas,
             ) as response,
         ):
             streams = response.status == 200 and response.content_type == "text/event-stream"

@@ -21,6 +21,7 @@ from .provider import Provider
 Body = Callable[[], bytes | BytesPayload]
 """Made for each try, so that nothing holds the bytes while the endpoint generates."""
 
+_BETAS = "anthropic-beta"
 _CONNECT_S = 10.0
 _SHORTEST_SECRET = 8
 
@@ -45,17 +46,35 @@ class Link:
         return self.provider.path(self.dialect.name)
 
     async def send(
-        self, method: str, url: str, body: bytes | Body | None = None, *, seconds: float | None = None
+        self,
+        method: str,
+        url: str,
+        body: bytes | Body | None = None,
+        *,
+        seconds: float | None = None,
+        betas: str = "",
     ) -> tuple[int, Mapping[str, str], bytes]:
-        async with self.response(method, url, body, seconds=seconds) as response:
+        async with self.response(method, url, body, seconds=seconds, betas=betas) as response:
             return response.status, response.headers, await response.read()
 
     @contextlib.asynccontextmanager
     async def response(
-        self, method: str, url: str, body: bytes | Body | None = None, *, seconds: float | None = None
+        self,
+        method: str,
+        url: str,
+        body: bytes | Body | None = None,
+        *,
+        seconds: float | None = None,
+        betas: str = "",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The endpoint's answer; a transport failure as a ModelError that gives its type."""
+        """The endpoint's answer; a transport failure as a ModelError that gives its type.
+
+        Args:
+            betas: of the client; beside those that this provider always gets. Other dialects have none.
+        """
         headers = self._headers
+        if betas and self.dialect.name == "messages":
+            headers = headers | {_BETAS: ",".join(filter(None, (headers.get(_BETAS), betas)))}
         if self.provider.token is not None:
             headers = headers | {"authorization": f"Bearer {self._token()}"}
         try:

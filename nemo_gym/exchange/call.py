@@ -30,7 +30,7 @@ class Prior(Struct, frozen=True, gc=False):
     tokens: array
     """array('i'): prompt + completion, as they were."""
     messages: int
-    """How many of the request's messages they cover."""
+    """How many of the request's messages they cover; 0 where none stands where it was."""
     reasoned: bool = False
     """Whether the completion began with reasoning."""
     prompt: int = 0
@@ -68,6 +68,8 @@ class Call:
         """`processed`: of the distribution sampled from; `raw`: before temperature and truncation."""
         self.prompt_logprobs: array | None = None
         """array('f') of the prompt's tokens, where they were asked for."""
+        self.betas = ""
+        """What a client of Messages asks of its provider beyond the published API: its `anthropic-beta` header."""
         self.raw: bytes | None = None
         """The backend's last answer as received; recorded when `capture.raw` says so."""
         self.begun: ModelReply | None = None

@@ -76,6 +76,20 @@ class Adapter:
                 status=422 if dialect == "chat" else 400,
             )
 
+    def check_prefill(self, request: ModelRequest, capabilities: Capabilities | None) -> None:
+        """A Messages reply that the client began is gone on with or refused: begun anew, it would read wrong."""
+        if request.origin is None or request.origin.dialect != "messages":
+            return
+        spoken = self._spoken("messages")
+        # Whoever gives token ids (vLLM, SGLang) knows `continue_final_message`.
+        continued = spoken == "chat" and capabilities is not None and capabilities.token_ids is True
+        if spoken != "messages" and not continued and request.messages and request.messages[-1].role == "assistant":
+            raise InvalidRequest(
+                "messages: the last one is the assistant's, and this backend cannot continue it; "
+                "end with a user message",
+                param="messages",
+            )
+
     def _check_responses(self, request: ModelRequest, body: Mapping[str, Any]) -> None:
         if body.get("background") is True:
             say_once("background: responses are made in the foreground here")

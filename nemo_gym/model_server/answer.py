@@ -23,7 +23,6 @@ from ..dialects.dialect import Head
 from ..dialects.validation import read_json, wants_stream
 from ..exchange.call import Call, Prior
 from ..exchange.errors import InvalidRequest, ModelError
-from ..exchange.increments import fold
 from ..exchange.parts import ToolCall
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
@@ -33,6 +32,7 @@ from ..lineage.prefix import broken
 from ..web import logs
 from .callids import restored
 from .delivery import ClientGone, Delivery
+from .hangup import HangUp
 from .reuse import Asked, Sample
 from .uncalled import without_calls
 from .versions import stamped
@@ -56,6 +56,7 @@ class Answer:
         self.delivery = delivery
         self.rollout_id = rollout_id
         self.session_id: str | None = None
+        self.betas = ""
         self.trainable = app.server.config.trainable
         self.body = body
         """Let go once it was read."""
@@ -70,11 +71,11 @@ class Answer:
         self.earlier: Sample | None = None
         """What this call repeats (A16)."""
         self._asked: Asked | None = None
-        self._generating: asyncio.Task[ModelReply] | None = None
+        self.generating: asyncio.Task[ModelReply] | None = None
         self._late = False
         """Its time is over."""
-        self._lingering: Sample | None = None
-        self._abandoned = False
+        self.abandoned = False
+        self._hang_up: HangUp | None = None
         self._recorded_as: str | None = None
 
     async def run(self) -> None:
@@ -83,27 +84,30 @@ class Answer:
         try:
             reply = await self._reply()
         except ClientGone:
-            await self._left()
+            self._no_longer_asked()
+            self._hang_up = HangUp(self)
+            await self._hang_up.run()
         except asyncio.CancelledError:
             await self._interrupted()
             raise
         except Exception as error:
-            await self._failed(self._as_failure(error))
+            await self.failed(self.as_failure(error))
         else:
             await self._answered(reply)
         finally:
             self._no_longer_asked()
-            await self._stop_generating()
+            self._hang_up = None
+            await self.stop_generating()
 
     async def reject(self, error: ModelError) -> None:
         """Refuses the call before it was read: limits, a missing key, a bad rollout id."""
-        await self._failed(error, "disconnected" if error.kind == "disconnected" else "rejected")
+        await self.failed(error, "disconnected" if error.kind == "disconnected" else "rejected")
 
     def abandon(self) -> None:
         """The rollout has ended: nobody waits for this call, and no repeat will come for it."""
-        self._abandoned = True
-        if self._lingering is not None:
-            self._lingering.expire()
+        self.abandoned = True
+        if self._hang_up is not None:
+            self._hang_up.expire()
 
     async def _reply(self) -> ModelReply:
         request = self._read()
@@ -121,13 +125,14 @@ class Answer:
         config = self.app.server.config
         relay = self.streamed and config.stream == "relay"
         self.call = Call(request, rollout_id=self.rollout_id, prior=prior, relay=self.delivery.wake if relay else None)
-        self.call.received, self.call.size = self.received, self.size
+        self.call.received, self.call.size, self.call.betas = self.received, self.size, self.betas
         logs.bind(call_id=self.call.id)
+        self.app.adapter.check_prefill(request, self.app.readiness.capabilities)
         self.sent = self.app.adapter.adapt(request, self.app.readiness.capabilities)
-        self._generating = asyncio.get_running_loop().create_task(self._generate(self.sent, self.call))
+        self.generating = asyncio.get_running_loop().create_task(self._generate(self.sent, self.call))
         increments = self.call.increments if relay else ()
         opening = self._opening if self.streamed else None
-        return self._bound(await self.delivery.wait(self._generating, opening, increments), request)
+        return self.bound(await self.delivery.wait(self.generating, opening, increments), request)
 
     async def _again(self, earlier: Sample, request: ModelRequest) -> ModelReply:
         """A16: what the same bytes asked for before, from its record, or from where it is being made."""
@@ -136,11 +141,11 @@ class Answer:
         self.call.received = self.received
         if self.streamed and earlier.call.relayed:
             earlier.call.relay = self.delivery.wake
-            return self._bound(
+            return self.bound(
                 await self.delivery.wait(earlier.outcome, self._opening, earlier.call.increments), request
             )
         opening = self._opening if self.streamed else None
-        return self._bound(await self.delivery.wait(earlier.outcome, opening), request)
+        return self.bound(await self.delivery.wait(earlier.outcome, opening), request)
 
     def _read(self) -> ModelRequest:
         known = self.app.elements[self.dialect.name]
@@ -188,8 +193,8 @@ class Answer:
 
     def _too_late(self) -> None:
         self._late = True
-        if self._generating is not None:
-            self._generating.cancel()
+        if self.generating is not None:
+            self.generating.cancel()
 
     def _opening(self) -> tuple[Head, Any]:
         """A stream that must be opened before the reply is known (A7)."""
@@ -210,7 +215,7 @@ class Answer:
         assert self.call is not None
         return _PREFIX[self.dialect.name] + self.call.id.replace("-", "")
 
-    def _bound(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
+    def bound(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
         """The reply under the names that the client declared and the ids that the stream began with."""
         if request.tool_choice == "none":
             reply = without_calls(reply)
@@ -237,16 +242,16 @@ class Answer:
 
     async def _answered(self, reply: ModelReply) -> None:
         try:
-            await self._commit("answered", reply=reply)
+            await self.commit("answered", reply=reply)
         except ModelError as error:
-            self._count("failed", error=error)
+            self.count("failed", error=error)
             await self.delivery.fail(self.dialect, error, self.streamed)
             self._undelivered(None)
             return
-        self._remember(reply)
-        self._count("answered", reply)
+        self.remember(reply)
+        self.count("answered", reply)
         delivered = await self._deliver(reply)
-        self._receipt(delivered)
+        self.receipt(delivered)
         if not delivered:
             self._undelivered(reply)
 
@@ -257,7 +262,7 @@ class Answer:
             return await self.delivery.replay(writer, reply)
         return await self.delivery.whole(self.dialect.write_reply(reply, self.request))
 
-    def _receipt(self, delivered: bool) -> None:
+    def receipt(self, delivered: bool) -> None:
         if self.app.capture is not None and self.call is not None:
             self.app.capture.receipt(Receipt(self.call.id, delivered, time.time()))
 
@@ -270,131 +275,69 @@ class Answer:
             sample.made(reply)
             self.app.reuse.leave(sample)
 
-    async def _failed(self, error: ModelError, status: str | None = None) -> None:
+    async def failed(self, error: ModelError, status: str | None = None) -> None:
         if status is None:
             status = "rejected" if self.request is None or isinstance(error, InvalidRequest) else "failed"
         self.call = self.call or Call(ModelRequest(messages=()))
         reply = self._overflow(error)
         if error.kind != "capture":
             try:
-                await self._commit(status, reply=reply, error=error)
+                await self.commit(status, reply=reply, error=error)
             except ModelError as problem:
                 error, reply = problem, None
-        self._remember(None)
-        self._count(status, error=error)
+        self.remember(None)
+        self.count(status, error=error)
         error.call_id = self.call.id
         if reply is None:
             await self.delivery.fail(self.dialect, error, self.streamed)
         else:
-            self._receipt(await self._deliver(reply))
+            self.receipt(await self._deliver(reply))
 
     def _overflow(self, error: ModelError) -> ModelReply | None:
         """A12: a chat agent goes on from an empty reply that stopped for length; it would give up at an error."""
         if error.code != OVERFLOW or self.dialect.name != "chat" or self.request is None or self.call is None:
             return None
         choices = tuple(Choice(index, (), "length") for index in range(self.request.sampling.n))
+        return self.own_reply(choices)
+
+    def own_reply(self, choices: tuple[Choice, ...]) -> ModelReply:
+        """A reply that no backend finished, under the ids that the client may have seen."""
         head = self.delivery.head or Head(self._own_id(), self.app.server.config.served_name, int(self.received))
         return ModelReply(head.id, head.model, head.created, choices)
 
-    def _as_failure(self, error: Exception) -> ModelError:
+    def as_failure(self, error: Exception) -> ModelError:
         if isinstance(error, ModelError):
             return error
-        log.error("a fault of this server", exc_info=error, extra=self._ids())
+        log.error("a fault of this server", exc_info=error, extra=self.ids())
         return ModelError(500, "internal", f"internal error ({type(error).__name__})")
 
-    # ---- the client is gone
+    # ---- its early end
 
     def _no_longer_asked(self) -> None:
         if self._asked is not None and self.rollout_id is not None:
             self.app.reuse.exit(self.rollout_id, self._asked)
             self._asked = None
 
-    async def _left(self) -> None:
-        """A9: outside a rollout the work ends at once; in one a repeat may still come for it."""
-        self._no_longer_asked()
-        assert self.call is not None
-        if self.earlier is not None:
-            self.app.reuse.leave(self.earlier)
-            await self._hung_up(None)
-        elif self.rollout_id is None or self._abandoned or not self.app.server.config.repeat_grace_s:
-            await self._hung_up(await self._partial())
-        else:
-            await self._linger(Sample(self.call, self.dialect.name, self.rollout_id))
-
-    async def _linger(self, sample: Sample) -> None:
-        assert self._generating is not None and self.request is not None
-        self._lingering = sample
-        self.app.reuse.leave(sample)
-        try:
-            if not await sample.claimed(self._generating, self.app.server.config.repeat_grace_s):
-                await self._hung_up(await self._partial())
-                raise ModelError(499, "disconnected", "the client closed the connection")
-            reply = self._bound(self._generating.result(), self.request)
-            await self._commit("answered", reply=reply)
-        except Exception as error:
-            failure = self._as_failure(error)
-            if failure.kind != "disconnected":
-                await self._failed(failure)
-            sample.failed(failure)
-        except asyncio.CancelledError:
-            await self._hung_up(await self._partial())
-            raise
-        else:
-            self._remember(reply)
-            self._count("answered", reply)
-            self._receipt(False)
-            sample.made(reply)
-        finally:
-            if not sample.outcome.done():
-                sample.failed(ModelError(503, "overloaded", "the server is shutting down", retry_after=5.0))
-            if not sample.made_well:
-                self.app.reuse.drop(sample)
-
-    async def _partial(self) -> ModelReply | None:
-        """What the backend had produced, which may be all of it."""
-        assert self.call is not None and self.request is not None and self._generating is not None
-        if self._generating.done() and not self._generating.cancelled() and self._generating.exception() is None:
-            return self._bound(self._generating.result(), self.request)
-        await self._stop_generating()
-        if not self.call.increments:
-            return None
-        choices = tuple(
-            Choice(index, parts, "cancelled") for index, parts in sorted(fold(self.call.increments).items())
-        )
-        head = self.delivery.head or Head(self._own_id(), self.app.server.config.served_name, int(self.received))
-        return ModelReply(head.id, head.model, head.created, choices)
-
-    async def _hung_up(self, partial: ModelReply | None) -> None:
-        """Recorded; nothing more is written."""
-        assert self.call is not None
-        error = ModelError(499, "disconnected", "the client closed the connection")
-        try:
-            await self._commit("disconnected", reply=partial, error=error)
-        except ModelError:
-            log.warning("a hang-up could not be recorded", extra=self._ids())
-        self._remember(None)
-        self._count("disconnected", error=error)
-
     async def _interrupted(self) -> None:
         """The server ends before the call does."""
-        await self._stop_generating()
-        await self._failed(ModelError(503, "overloaded", "the server is shutting down", retry_after=5.0))
+        await self.stop_generating()
+        await self.failed(ModelError(503, "overloaded", "the server is shutting down", retry_after=5.0))
 
-    async def _stop_generating(self) -> None:
-        if self._generating is not None and not self._generating.done():
-            self._generating.cancel()
-            await asyncio.gather(self._generating, return_exceptions=True)
+    async def stop_generating(self) -> None:
+        if self.generating is not None and not self.generating.done():
+            self.generating.cancel()
+            await asyncio.gather(self.generating, return_exceptions=True)
 
     # ---- the record
 
-    def _remember(self, reply: ModelReply | None) -> None:
+    def remember(self, reply: ModelReply | None) -> None:
         """So that later calls of the rollout find what they continue or try again."""
         if self.request is not None and self.call is not None and self.earlier is None:
             self.app.lineage.add(self.call.id, self._conversation, self.request, reply)
             if reply is not None and self.dialect.name == "responses":
                 self.app.stored.add(self.request, reply, self.size)
 
-    async def _commit(self, status: str, *, reply: ModelReply | None = None, error: ModelError | None = None) -> None:
+    async def commit(self, status: str, *, reply: ModelReply | None = None, error: ModelError | None = None) -> None:
         if self.app.capture is None:
             return
         await self.app.capture.commit(self._record(status, reply, error))
@@ -444,7 +387,7 @@ class Answer:
         kept = self.app.raw == "all" or (self.app.raw == "errors" and status != "answered")
         return self.call.raw if kept and self.call is not None else None
 
-    def _count(self, status: str, reply: ModelReply | None = None, error: ModelError | None = None) -> None:
+    def count(self, status: str, reply: ModelReply | None = None, error: ModelError | None = None) -> None:
         kind = "" if error is None else error.kind
         sent = None if self.call is None else self.call.sent
         backend = None if self.call is None or sent is None else (self.call.replied or time.time()) - sent
@@ -453,9 +396,9 @@ class Answer:
         if log.isEnabledFor(_LEVELS[status]):
             about = {"dialect": self.dialect.name, "error_kind": kind or None, "seconds": f"{seconds:.3f}"}
             words = "" if error is None else f": {error.status}, {error.message}"
-            log.log(_LEVELS[status], "call %s%s", status, words, extra=about | self._ids())
+            log.log(_LEVELS[status], "call %s%s", status, words, extra=about | self.ids())
 
-    def _ids(self) -> dict[str, Any]:
+    def ids(self) -> dict[str, Any]:
         """What a line of the log bears."""
         call_id = self._recorded_as if self.call is None else self.call.id
         return {"call_id": call_id, "rollout_id": self.rollout_id}

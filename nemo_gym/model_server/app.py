@@ -34,7 +34,7 @@ from .encoded import plain
 from .metrics import Metrics
 from .records import Records
 from .reuse import Reuse
-from .status import Readiness, Status, error_body
+from .status import Readiness, Status, error_body, route_error
 from .stored import StoredResponses
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class ModelApp:
         if method == "POST" and (dialect is not None or path == counting.PATH):
             await self._call(dialect, rollout_id, headers, receive, delivery)
         elif dialect is not None or path == counting.PATH or (method, path) in _WRONG_METHOD:
-            await delivery.whole(error_body(f"{path} does not take {method}"), 405, [(b"allow", b"POST")])
+            words = f"{path} does not take {method}"
+            await delivery.whole(route_error(path, 405, words), 405, [(b"allow", b"POST")])
         elif method == "GET" and path.startswith(_RESPONSES) and path != _RESPONSES:
             await self._stored(path.removeprefix(_RESPONSES), headers, delivery)
         elif method in ("GET", "HEAD") and path in ("/health", "/ready", "/v1/models", "/metrics"):
@@ -187,7 +188,7 @@ class ModelApp:
         elif rollout_id is not None and (method, path) in (("POST", "/seal"), ("GET", "/calls")):
             await self._records.answer(path, rollout_id, scope, receive, delivery)
         else:
-            await delivery.whole(error_body(f"no such route: {method} {path}"), 404)
+            await delivery.whole(route_error(path, 404, f"no such route: {method} {path}"), 404)
 
     async def _call(
         self, dialect: Any, rollout_id: str | None, headers: Headers, receive: Any, delivery: Delivery
@@ -201,6 +202,8 @@ class ModelApp:
             return
         answer = Answer(self, dialect, delivery, rollout_id, body)
         answer.session_id = session_id(headers)
+        if dialect.name == "messages":
+            answer.betas = ",".join([value.decode("latin-1") for name, value in headers if name == b"anthropic-beta"])
         answer.trainable = answer.trainable and is_trainable(headers)
         del body  # the answer lets go of it
         self._calls += 1

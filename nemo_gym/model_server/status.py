@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..backends.backend import Capabilities
+from ..dialects import messages
 from ..exchange.errors import ModelError
 from ..web import workers
 from .delivery import Delivery
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _FRESH_S = 2.0
 _PROBE_S = 30.0
+_MESSAGES = "/v1/messages"
 _PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 
 Headers = list[tuple[bytes, bytes]]
@@ -121,6 +123,13 @@ def models(name: str, capabilities: Capabilities | None, created: int) -> dict[s
 def error_body(message: str, kind: str = "invalid") -> dict[str, Any]:
     """Of a route that belongs to no dialect."""
     return {"error": {"message": message, "type": kind, "code": None, "param": None}}
+
+
+def route_error(path: str, status: int, message: str) -> dict[str, Any]:
+    """A path or a method that is no route, in the words of the API that the path belongs to."""
+    if path.startswith(_MESSAGES):
+        return messages.write_error(ModelError(status, "not_found" if status == 404 else "invalid", message))
+    return error_body(message)
 
 
 def _reason(body: bytes) -> str:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nemo_gym.backends.backend import Capabilities
 from nemo_gym.exchange.parts import Reasoning, Refusal, Text, ToolCall
 from nemo_gym.model_server import said
 from tests.bench import Bench, bench
@@ -460,6 +461,59 @@ async def test_a_backend_of_this_dialect_gets_its_key_and_a_limit(tmp_path: Path
         await post(at, body, "/v1/chat/completions")
         await post(at, body | {"max_tokens": 5}, "/v1/chat/completions")
         assert [call.json()["max_tokens"] for call in at.backend.calls] == [100, 5]
+
+
+async def test_what_a_client_asks_of_its_provider_reaches_it(tmp_path: Path) -> None:  # A6
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    body, headers = ASK | {"thinking": thinking}, {"anthropic-beta": "one-2026-01-01,two-2026-02-02"}
+    async with (
+        bench(tmp_path / "a", [Answer(messages_reply())], api="messages") as at,
+        httpx.AsyncClient(base_url=at.url, headers=headers, timeout=60) as client,
+    ):
+        assert (await client.post(PATH, json=body)).status_code == 200
+        assert (await client.post("/ng-rollout/r2/v1/chat/completions", json={"messages": HELLO})).status_code == 200
+        asked, other = at.backend.calls
+        assert (asked.headers["anthropic-beta"], asked.json()["thinking"]) == (headers["anthropic-beta"], thinking)
+        assert "anthropic-beta" not in other.headers
+    async with (
+        bench(tmp_path / "b", [Answer(chat_reply())]) as at,
+        httpx.AsyncClient(base_url=at.url, headers=headers, timeout=60) as client,
+    ):
+        assert (await client.post(PATH, json=body)).status_code == 200
+        assert "anthropic-beta" not in at.backend.calls[0].headers
+
+
+async def test_a_reply_that_was_begun_is_continued_or_refused(tmp_path: Path) -> None:
+    begun = ASK | {"messages": [*HELLO, {"role": "assistant", "content": "The weather is"}]}
+    async with bench(tmp_path / "a", [Answer(messages_reply())], api="messages") as at:
+        assert (await post(at, begun)).status_code == 200
+        assert at.backend.calls[0].json()["messages"] == begun["messages"]
+    async with bench(tmp_path / "b", [Answer(chat_reply())]) as at:
+        refused = await post(at, begun)
+        assert (refused.status_code, at.backend.calls) == (400, [])
+        assert refused.json()["error"]["message"].startswith("messages: the last one is the assistant's")
+        at.apps[0].readiness.capabilities = Capabilities(token_ids=True)
+        assert (await post(at, begun)).status_code == 200
+        sent = at.backend.calls[0].json()
+        assert (sent["continue_final_message"], sent["add_generation_prompt"]) == (True, False)
+        assert sent["messages"][-1]["content"] == "The weather is"
+        assert [record.status for record in at.records()] == ["rejected", "answered"]
+
+
+async def test_what_is_no_route_is_said_in_its_shape(tmp_path: Path) -> None:
+    async with bench(tmp_path, []) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
+        for method, path, status, kind in (
+            ("GET", PATH, 405, "invalid_request_error"),
+            ("PUT", "/v1/messages/count_tokens", 405, "invalid_request_error"),
+            ("POST", "/v1/messages/batches", 404, "not_found_error"),
+        ):
+            answer = await client.request(method, path)
+            assert (answer.status_code, answer.json()["type"], answer.json()["error"]["type"]) == (
+                status,
+                "error",
+                kind,
+            )
+        assert "type" not in (await client.post("/v1/nothing")).json()
 
 
 async def test_what_this_dialect_cannot_say_is_named(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:  # A6

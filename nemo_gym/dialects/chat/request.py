@@ -228,8 +228,17 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
         body["parallel_tool_calls"] = False
     elif read.get("parallel_tool_calls") is True:
         body["parallel_tool_calls"] = True
+    if _is_prefilled(request):
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
     body |= _write_format(request, read)
     return body
+
+
+def _is_prefilled(request: ModelRequest) -> bool:
+    """A client of Messages that ends with the assistant's words has begun the reply."""
+    origin = request.origin
+    own = origin is not None and origin.dialect == "messages"
+    return own and bool(request.messages) and request.messages[-1].role == "assistant"
 
 
 def _sayable(message: Message) -> bool:

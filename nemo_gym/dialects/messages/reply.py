@@ -133,28 +133,37 @@ def shown(choice: Choice) -> tuple[Part, ...]:
 
 def write_reply(reply: ModelReply, request: ModelRequest) -> dict[str, Any]:
     choice = reply.choices[0] if reply.choices else Choice(0, (), "stop")
+    thinking = shows_thinking(request)
     return {
         "id": reply.id,
         "type": "message",
         "role": "assistant",
         "model": reply.model,
-        "content": [write_block(part) for part in shown(choice) if says(part)],
+        "content": [write_block(part, thinking) for part in shown(choice) if says(part)],
         **write_stop(choice),
         "usage": write_account(reply.usage, reply.origin),
         **envelope(reply.origin),
     }
 
 
-def write_block(part: Part) -> dict[str, Any]:
-    """A whole part that says something."""
+def shows_thinking(request: ModelRequest) -> bool:
+    """Whether the client wants its text, or with `display: omitted` only that there was some."""
+    origin = request.origin
+    said = origin.body.get("thinking") if origin is not None and origin.dialect == NAME else None
+    return not isinstance(said, Mapping) or said.get("display") != "omitted"
+
+
+def write_block(part: Part, thinking: bool = True) -> dict[str, Any]:
+    """A whole part that says something; without `thinking` its text is left out where it is that."""
     own = _own(part)
     if isinstance(part, Text | Refusal):
         return {"type": "text", "text": part.text, "citations": own.get("citations") or None}
     if isinstance(part, Reasoning):
         if is_redacted(part):
             return {"type": "redacted_thinking", "data": part.payload}
-        signed = sign(part.text) if part.payload is None else part.payload
-        return {"type": "thinking", "thinking": part.text, "signature": signed}
+        text = part.text if thinking else ""
+        signed = sign(text) if part.payload is None else part.payload  # ours is of what the client has
+        return {"type": "thinking", "thinking": text, "signature": signed}
     if isinstance(part, ToolCall):
         kept = {"toolset_name": own["toolset_name"]} if own.get("toolset_name") is not None else {}
         return {**write_call(part, _NO_TOOLS), "caller": own.get("caller") or _DIRECT, **kept}

@@ -21,7 +21,17 @@ from ..dialect import Head, Progress
 from ..sse import HOLE, Template, frame
 from .blocks import read_input
 from .errors import write_error
-from .reply import envelope, is_redacted, says, shown, write_account, write_block, write_stop, write_usage
+from .reply import (
+    envelope,
+    is_redacted,
+    says,
+    shown,
+    shows_thinking,
+    write_account,
+    write_block,
+    write_stop,
+    write_usage,
+)
 
 _PING = frame(b'{"type":"ping"}', "ping")
 _STOP = frame(b'{"type":"message_stop"}', "message_stop")
@@ -30,7 +40,7 @@ _INPUTS = frozenset({"tool_use", "server_tool_use"})
 
 class MessagesWriter:
     def __init__(self, request: ModelRequest, head: Head) -> None:
-        self._request = request
+        self._thinking = shows_thinking(request)
         self._head = head
         self._progress = Progress()
         self._index = 0
@@ -114,7 +124,7 @@ class MessagesWriter:
 
     def _delta(self, piece: Part, texts: list[str] | None) -> bytes:
         text: str = getattr(piece, "text", "")
-        if not text or self._deltas is None:
+        if not text or self._deltas is None or (isinstance(piece, Reasoning) and not self._thinking):
             return b""
         return self._deltas.each(texts) if texts else self._deltas.fill(text)
 
@@ -135,7 +145,7 @@ class MessagesWriter:
             return b""
         out = b""
         if isinstance(part, Reasoning) and not is_redacted(part):
-            out = self._change({"type": "signature_delta", "signature": write_block(part)["signature"]})
+            out = self._change({"type": "signature_delta", "signature": write_block(part, self._thinking)["signature"]})
         for citation in self._cited:
             out += self._change({"type": "citations_delta", "citation": citation})
         self._open, self._cited, self._deltas = False, [], None

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nemo_gym.dialects import chat, messages, responses
+from nemo_gym.dialects.dialect import Head, replay
 from nemo_gym.dialects.messages import ids
 from nemo_gym.dialects.messages.signature import is_ours, sign, use_secret
 from nemo_gym.exchange.errors import InvalidRequest, ModelError
@@ -92,6 +93,19 @@ def test_thinking_always_has_a_signature():
     assert ours == {"type": "thinking", "thinking": "a", "signature": sign("a")}
     assert theirs == {"type": "thinking", "thinking": "b", "signature": "theirs"}
     assert hidden == {"type": "redacted_thinking", "data": "sealed"}
+
+
+def test_thinking_whose_text_is_not_wanted_is_signed_without_it():
+    body = {"messages": [{"role": "user", "content": "q"}], "max_tokens": 9}
+    request = messages.read_request(body | {"thinking": {"type": "adaptive", "display": "omitted"}})
+    reply = ModelReply("msg_1", "m", 17, (Choice(0, (Reasoning("a"), Reasoning("b", "r2", "theirs")), "stop"),))
+    ours, theirs = messages.write_reply(reply, request)["content"]
+    assert ours == {"type": "thinking", "thinking": "", "signature": sign("")}
+    assert theirs == {"type": "thinking", "thinking": "", "signature": "theirs"}
+    told = b"".join(replay(messages.stream_writer(request, Head.of(reply)), reply))
+    assert b"thinking_delta" not in told and told.count(b'"signature_delta"') == 2
+    again = messages.read_request({**body, "messages": [*body["messages"], {"role": "assistant", "content": [ours]}]})
+    assert again.messages[-1].parts[0].payload is None  # one of ours is known again
 
 
 def test_a_signature_holds_for_one_text_and_one_secret():

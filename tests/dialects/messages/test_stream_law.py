@@ -19,6 +19,9 @@ from nemo_gym.exchange.reply import Choice, ModelReply, Usage
 
 EVENT = TypeAdapter(RawMessageStreamEvent)
 REQUEST = messages.read_request({"messages": [{"role": "user", "content": "q"}], "max_tokens": 9, "stream": True})
+OMITTED = messages.read_request(
+    {**REQUEST.origin.body, "thinking": {"type": "adaptive", "display": "omitted"}},
+)
 SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
 CITED = {
@@ -115,8 +118,8 @@ def tidy(message):
     return dumped
 
 
-def check_law(stream, reply):
-    whole = messages.write_reply(reply, REQUEST)
+def check_law(stream, reply, request=REQUEST):
+    whole = messages.write_reply(reply, request)
     events = events_of(stream)
     check_grammar(events)
     assert tidy(folded(events)) == tidy(Message.model_validate(whole))
@@ -125,9 +128,9 @@ def check_law(stream, reply):
 
 
 @settings(max_examples=50, deadline=None)
-@given(replies())
-def test_a_replay_tells_the_unstreamed_reply(reply):
-    check_law(b"".join(replay(messages.stream_writer(REQUEST, Head.of(reply)), reply)), reply)
+@given(replies(), st.sampled_from([REQUEST, OMITTED]))
+def test_a_replay_tells_the_unstreamed_reply(reply, request):
+    check_law(b"".join(replay(messages.stream_writer(request, Head.of(reply)), reply)), reply, request)
 
 
 @settings(max_examples=50, deadline=None)
