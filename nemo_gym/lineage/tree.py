@@ -80,7 +80,7 @@ class Lineage:
         self._token_bytes = 0
 
     def find(self, rollout_id: str | None, request: ModelRequest) -> tuple[str | None, str, Prior | None]:
-        """The call that this request continues, the relation, and that call's ids where they continue exactly."""
+        """The call that this request continues, the relation, and that call's ids where they are known."""
         rollout = self._rollouts.get(rollout_id) if rollout_id is not None else None
         return (None, "first", None) if rollout is None else rollout.find(request)
 
@@ -154,7 +154,7 @@ class _Rollout:
                 return node.call_id, relation, self._prior(node, choice, reading, reading.turns[count - 1])
         moved = self._without_moving_message(reading)
         if moved is not None:
-            return moved.call_id, "turn", None
+            return moved.call_id, "turn", self._left_behind(moved, reading)
         return self._unconnected(request, reading)
 
     def _prior(self, node: _Node, choice: int, reading: _Reading, turn: Turn) -> Prior | None:
@@ -163,6 +163,13 @@ class _Rollout:
             return None
         tokens = node.prompt_ids + completion
         return Prior(node.call_id, tokens, turn.end, node.reasoned[choice], len(node.prompt_ids))
+
+    def _left_behind(self, node: _Node, reading: _Reading) -> Prior | None:
+        """Its tokens, none of whose messages stand where they were: they tell how far the prompt is still the same."""
+        completion = node.completions[0] if node.completions else None
+        if node.prompt_ids is None or completion is None or node.tools != reading.tools:
+            return None
+        return Prior(node.call_id, node.prompt_ids + completion, 0, node.reasoned[0], len(node.prompt_ids))
 
     def _without_moving_message(self, reading: _Reading) -> _Node | None:
         """Some clients end each request with a message of context that they move along instead of leaving it."""

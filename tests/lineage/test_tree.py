@@ -112,7 +112,9 @@ def test_a_moving_context_message_is_set_aside():
     lineage.add("c1", "a", ask(SYSTEM, user("task"), user("<context> 1")), said(CALL))
     result = Message("tool", (ToolResult("call_1-x", (Text("sunny"),)),))
     second = ask(SYSTEM, user("task"), Message("assistant", (CALL,)), result, user("<context> 2"))
-    assert lineage.find("a", second) == ("c1", "turn", None)
+    parent, relation, prior = lineage.find("a", second)
+    assert (parent, relation) == ("c1", "turn")
+    assert prior is not None and prior.messages == 0  # it tells where the prompts part, and is not gone on from
     lineage.add("c2", "a", second, said(Text("done")))
     third = ask(
         SYSTEM, user("task"), Message("assistant", (CALL,)), result, Message("assistant", (Text("done"),)), user("c 3")

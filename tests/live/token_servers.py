@@ -31,22 +31,28 @@ class TokenServer:
     def __init__(self, url: str, captures: Path) -> None:
         self.url = url
         self._captures = captures
+        self._openai = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
+        self._anthropic = anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0, timeout=300)
 
     def openai(self, rollout_id: str) -> openai.AsyncOpenAI:
-        base = f"{self.url}/ng-rollout/{rollout_id}/v1"
-        return openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0, timeout=300)
+        return self._openai.with_options(base_url=f"{self.url}/ng-rollout/{rollout_id}/v1")
 
     def anthropic(self, rollout_id: str) -> anthropic.AsyncAnthropic:
-        base = f"{self.url}/ng-rollout/{rollout_id}"
-        return anthropic.AsyncAnthropic(base_url=base, api_key="none", max_retries=0, timeout=300)
+        return self._anthropic.with_options(base_url=f"{self.url}/ng-rollout/{rollout_id}")
+
+    async def close(self) -> None:
+        await self._openai.close()
+        await self._anthropic.close()
 
     def records(self, rollout_id: str) -> list[CallRecord]:
         return sorted(CaptureStore(self._captures).calls(rollout_id), key=lambda call: call.times.received)
 
 
 @asynccontextmanager
-async def token_server(vllm: str, captures: Path, **settings: Any) -> AsyncIterator[TokenServer]:
-    """Over a vLLM's URL; `settings` are those of vllm_model."""
+async def token_server(
+    vllm: str, captures: Path, *, ready_s: float = _READY_S, **settings: Any
+) -> AsyncIterator[TokenServer]:
+    """Over a vLLM's URL; `settings` are those of vllm_model. An AssertionError says why it is not ready in time."""
     told = {"name": "policy", "base_url": f"{vllm}/v1", "model": "tiny-policy", "api": "completions"}
     config = VLLMModelConfig.model_validate({**told, "tokenizer": str(MODEL), **settings})
     context = ServerContext(
@@ -54,8 +60,12 @@ async def token_server(vllm: str, captures: Path, **settings: Any) -> AsyncItera
     )
     app = ModelApp(VLLMModel(config=config, server_client=ServerClient({})), context)
     async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
-        until = time.monotonic() + _READY_S
+        until = time.monotonic() + ready_s
         while (ready := await client.get("/ready")).status_code != 200:
             assert time.monotonic() < until, ready.text
             await asyncio.sleep(0.2)
-        yield TokenServer(url, captures)
+        server = TokenServer(url, captures)
+        try:
+            yield server
+        finally:
+            await server.close()

@@ -19,7 +19,14 @@ _START_S = 400
 
 @contextlib.contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[str]:
-    """Its base URL, without `/v1`. `arguments` are vLLM's own; what it logs lies in `folder`."""
+    """Its base URL, without `/v1`. `arguments` are vLLM's own; what it logs lies in `folder`.
+
+    One that is up already, with these arguments, is taken from the variable NEMO_GYM_TEST_VLLM: its start takes longer
+    than most tests.
+    """
+    if up := os.environ.get("NEMO_GYM_TEST_VLLM"):
+        yield up
+        return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
