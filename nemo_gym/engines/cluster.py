@@ -11,7 +11,7 @@ from typing import Any
 
 _STORE_BYTES = 128 * 1024 * 1024
 """Replies are returned in line; weights go by path."""
-_INIT_S = 180.0
+_INIT_S = 300.0
 _SHUTDOWN_S = 15.0
 _TRIES = 3
 
@@ -45,6 +45,10 @@ def _init(address: str, cpus: int) -> None:
 
     options: dict[str, Any] = {"address": address, "logging_level": "WARNING", "log_to_driver": True}
     if address == "local":
+        from ray._private import ray_constants
+
+        # What the environment says of it, where somebody had imported Ray before it said so.
+        ray_constants.ENABLE_RAY_CLUSTER = False
         options |= {
             "include_dashboard": False,
             "object_store_memory": _STORE_BYTES,

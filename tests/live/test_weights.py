@@ -245,7 +245,9 @@ async def test_over_http(model, checkpoints):
             assert older.json()["error"]["message"].startswith("policy_version: expected one above")
             slept = await client.post("/sleep")
             assert (slept.status_code, slept.json()["state"]) == (200, "asleep")
-            assert (await client.get("/ready")).status_code == 503
+            async with asyncio.timeout(60):
+                while (await client.get("/ready")).status_code != 503:  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
             asking = asyncio.create_task(
                 client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "why"}]})
             )
@@ -254,6 +256,7 @@ async def test_over_http(model, checkpoints):
             assert (await client.post("/wake")).json() == {"state": "serving", "policy_version": version}
             assert (await asking).status_code == 200
     finally:
+        await model.weights.wake()
         model.__class__.start, model.__class__.stop = starting.__func__, stopping.__func__
 
 
