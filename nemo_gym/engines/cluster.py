@@ -33,11 +33,16 @@ async def connect(address: str, cpus: int) -> None:
     Args:
         cpus: what a local Ray says it has: as many as the replicas ask for, since Ray starts a worker for each at once.
     """
+    # In a thread: it takes seconds, and on the main thread Ray would take over SIGTERM.
+    await asyncio.wait_for(asyncio.to_thread(connect_here, address, cpus), _INIT_S)
+
+
+def connect_here(address: str, cpus: int) -> None:
+    """The same, waiting. What Ray starts ends with the thread that this is called in."""
     environment = _ENVIRONMENT if address != "local" else _ENVIRONMENT | _LOCAL_ENVIRONMENT
     for name, value in environment.items():
         os.environ.setdefault(name, value)
-    # In a thread: it takes seconds, and on the main thread Ray would take over SIGTERM.
-    await asyncio.wait_for(asyncio.to_thread(_init, address, cpus), _INIT_S)
+    _init(address, cpus)
 
 
 def _init(address: str, cpus: int) -> None:

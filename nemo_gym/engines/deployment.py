@@ -45,6 +45,8 @@ class Deployment:
     most_tokens: in flight at one replica; None: as many as its cache holds.
     max_queue: calls that may wait for a place at a replica.
     in_flight: what becomes of running calls when new weights are loaded.
+    adapters: LoRA's, name -> folder.
+    spare: replicas that may be added later, where Ray is a local one.
     """
 
     actor: type[VllmActor] = VllmActor
@@ -68,6 +70,8 @@ class Deployment:
         most_tokens: int | None = None,
         max_queue: int = 4096,
         in_flight: InFlight = "wait",
+        adapters: Mapping[str, str] | None = None,
+        spare: int = 0,
     ) -> None:
         self.engine = RayEngine(
             tries=tries,
@@ -77,7 +81,10 @@ class Deployment:
             model=str(engine_args["model"]),
             in_flight=in_flight,
         )
-        self._engine_args = dict(engine_args)
+        self._adapters = dict(adapters or {})
+        lora = {"enable_lora": True, "max_loras": len(self._adapters)} if self._adapters else {}
+        self._engine_args = lora | dict(engine_args)
+        self._spare = spare
         self._replicas = replicas
         self._placement = placement(tensor_parallel, pipeline_parallel, gpus, spread)
         self._gpus = gpus
@@ -96,7 +103,7 @@ class Deployment:
         """Returns when every replica has given a token; whatever fails, nothing of it is left."""
         telling = asyncio.get_running_loop().create_task(self._tell())
         try:
-            cpus = self._replicas * int(sum(bundle["CPU"] for bundle in self._placement.bundles))
+            cpus = (self._replicas + self._spare) * int(sum(bundle["CPU"] for bundle in self._placement.bundles))
             await cluster.connect(self._address, cpus)
             self._connected = True
             for _ in range(self._replicas):
@@ -154,7 +161,7 @@ class Deployment:
         )
         replica = Replica(
             name,
-            actor.remote(self._engine_args | where.engine_args, self._gpus, name),
+            actor.remote(self._engine_args | where.engine_args, self._gpus, name, self._adapters),
             restart_s=self._start_s,
             restarts=self._max_restarts,
             window_s=self._window_s,

@@ -70,7 +70,13 @@ class ActorFailure(Struct, frozen=True):
 class VllmActor:
     """One replica. Wrapped by `ray.remote` where it is deployed."""
 
-    def __init__(self, engine_args: Mapping[str, Any], gpus: float, name: str = "vllm") -> None:
+    def __init__(
+        self,
+        engine_args: Mapping[str, Any],
+        gpus: float,
+        name: str = "vllm",
+        adapters: Mapping[str, str] | None = None,
+    ) -> None:
         say(name, "vLLM is imported")
         log = ErrorLog()
         self._sockets = tempfile.mkdtemp(prefix="ng-vllm-")
@@ -96,6 +102,7 @@ class VllmActor:
         self._context = int(self._engine.model_config.max_model_len)
         self._defaults = dict(self._engine.model_config.get_diff_sampling_param() or {})
         self._memory = _shared_memory()
+        self._adapters = dict(adapters or {})
         self._weights = EngineWeights(self._engine, gpus)
         self._checks = 0
 
@@ -121,11 +128,14 @@ class VllmActor:
         sampling: Sampling,
         guide: Mapping[str, Any] | None = None,
         prompt_logprobs: bool = False,
+        adapter: str | None = None,
     ) -> ActorReply | ActorFailure:
         """One whole answer; cancelling the task aborts the generation."""
         final = None
         try:
-            async for output in self._generated(call_id, prompt_ids, sampling, guide, prompt_logprobs, "FINAL_ONLY"):
+            async for output in self._generated(
+                call_id, prompt_ids, sampling, guide, prompt_logprobs, "FINAL_ONLY", adapter
+            ):
                 final = output
         except Exception as error:
             return self._failure(error)
@@ -135,13 +145,18 @@ class VllmActor:
         return ActorReply(outputs, final.num_cached_tokens, prompt)
 
     async def stream(
-        self, call_id: str, prompt_ids: np.ndarray, sampling: Sampling, guide: Mapping[str, Any] | None = None
+        self,
+        call_id: str,
+        prompt_ids: np.ndarray,
+        sampling: Sampling,
+        guide: Mapping[str, Any] | None = None,
+        adapter: str | None = None,
     ) -> AsyncIterator[ActorReply | ActorFailure]:
         """The same of one choice, in pieces that are gathered for a while; the last one has the finish."""
         waiting: list[ActorOutput] = []
         sent = -math.inf
         try:
-            async for output in self._generated(call_id, prompt_ids, sampling, guide, False, "DELTA"):
+            async for output in self._generated(call_id, prompt_ids, sampling, guide, False, "DELTA", adapter):
                 waiting += [self._output(one, sampling.logprobs) for one in output.outputs]
                 now = time.monotonic()
                 if output.finished or now - sent >= _GATHER_S:
@@ -169,6 +184,7 @@ class VllmActor:
         guide: Mapping[str, Any] | None,
         prompt_logprobs: bool,
         kind: Literal["FINAL_ONLY", "DELTA"],
+        adapter: str | None,
     ) -> AsyncIterator[Any]:
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -180,9 +196,19 @@ class VllmActor:
             fields["prompt_logprobs"] = 0
         params = SamplingParams(output_kind=RequestOutputKind[kind], **fields)
         given: AsyncIterator[Any] = self._engine.generate(
-            TokensPrompt(prompt_token_ids=prompt_ids.tolist()), params, call_id
+            TokensPrompt(prompt_token_ids=prompt_ids.tolist()), params, call_id, lora_request=self._lora(adapter)
         )
         return given
+
+    def _lora(self, adapter: str | None) -> Any:
+        if adapter is None:
+            return None
+        from vllm.lora.request import LoRARequest
+
+        names = list(self._adapters)
+        if adapter not in names:
+            raise ValueError(f"model: the engine has no adapter {adapter!r}")
+        return LoRARequest(adapter, names.index(adapter) + 1, self._adapters[adapter])
 
     def _output(self, output: Any, alternatives: int | None) -> ActorOutput:
         flat = output.logprobs

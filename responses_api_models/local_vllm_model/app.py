@@ -73,6 +73,8 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     reasoning_parser: str | None = "auto"
     """A format's name; `auto`: what the model's chat template writes; null: none."""
     history: Literal["exact", "template"] = "exact"
+    adapters: dict[str, str] = Field(default_factory=dict)
+    """LoRA adapters by the names that clients ask for in the place of the model's, and their folders."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     ray: RayConfig = Field(default_factory=RayConfig)
     start_timeout_s: float = Field(default=600.0, gt=0)
@@ -135,6 +137,7 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             max_queue=config.max_in_flight,
             tries=config.retries + 1,
             in_flight=config.weights_in_flight,
+            adapters={name: str(paths.locate(path).resolve()) for name, path in config.adapters.items()},
         )
         # Beside the engine's start: the template and the tokenizer take seconds too.
         starting = asyncio.create_task(self._deployment.start())
@@ -210,6 +213,7 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             reasoning_format(rendering.text) if config.reasoning_parser == "auto" else config.reasoning_parser,
             config.served_name,
             config.history,
+            adapters=tuple(config.adapters),
         )
 
     @property
