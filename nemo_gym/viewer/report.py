@@ -29,7 +29,7 @@ _NAMES = {  # what a chart is called, and the unit of its axis
     "tool_calls": ("Tool calls", "calls"),
     "calls": ("Model calls recorded", "calls"),
     "seconds": ("Time", "s"),
-    "log_prob": ("Mean log-prob of a token", ""),
+    "log_prob": ("Log-prob of a token", ""),
 }
 _DRAWN = ("output_tokens", "turns", "seconds", "log_prob")
 
