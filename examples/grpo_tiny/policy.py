@@ -144,6 +144,10 @@ class Policy:
         self._optimizer.step()
         return float(gradient)
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """The weights, by their names."""
+        return dict(self._model.named_parameters())
+
     def save(self, folder: Path) -> Path:
         return write(self._model, folder)
 

@@ -6,7 +6,9 @@ Every node reads the captures by the same path. Only so many results wait as the
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -20,21 +22,26 @@ _AT_ONCE = 256
 @contextmanager
 def connected(address: str) -> Iterator[None]:
     """Joins the Ray at `address` (`auto` or host:port), or with `local` starts one."""
-    import ray
-
-    if ray.is_initialized():  # the caller's own
-        yield
-        return
-    asyncio.run(cluster.connect(address, os.cpu_count() or 1))
+    own = not _is_connected()
+    if own:
+        cluster.connect_here(address, os.cpu_count() or 1)
     try:
         yield
     finally:
-        asyncio.run(cluster.disconnect())
+        if own:
+            asyncio.run(cluster.disconnect())
+
+
+def _is_connected() -> bool:
+    """Whether the caller is; Ray is not imported to find out, since it reads its environment then."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
 
 
 def over(function: Callable[[bytes], bytes], items: Iterable[bytes]) -> Iterator[bytes]:
     from ray import data
 
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it tells of each dataset; what fails is raised
     context = data.DataContext.get_current()
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
