@@ -31,6 +31,7 @@ class Failure(Struct, frozen=True):
     message: str
     task: int | None
     repeat: int | None
+    retried: bool
 
 
 class Rollout(Struct, frozen=True):
@@ -56,7 +57,11 @@ class Run(Struct, frozen=True):
     asked: int | None
     profile: Profile
     results: Sequence[Result]
+    stopped: str
+    """Why it ended before its data did, if it did."""
     failures: dict[str, int]
+    retried: int
+    """Failed attempts whose rollout was made anew."""
     failure_samples: list[Failure]
     incomplete: dict[str, int]
     worst: list[Rollout]
@@ -73,26 +78,29 @@ def load(named: Sequence[str | Path], results: Sequence[Result], captures: str |
         captures: where its calls were recorded, if not in its own folder.
     """
     folders = [path.parent for path in files(named)]
-    manifest = _manifest(folders[0])
-    identity = _object(manifest.get("identity"))
+    manifest = _json(folders[0] / "manifest.json")
     found = profile(results)
-    failures = [failure for folder in folders for failure in _failures(folder / "failures.jsonl")]
+    done = {(result.task, result.repeat) for result in results}
+    attempts = [failure for folder in folders for failure in _failures(folder / "failures.jsonl")]
+    failures = [one for one in attempts if not one.retried and (one.task, one.repeat) not in done]
     by_task = {(task.agent, task.task): task for task in found.tasks}
     measured = [result for result in results if not result.masked]
     chosen = choose(measured, by_task)
     calls = _Calls(folders, manifest, captures)
     shown = [[_rollout(result, why, calls) for result, why in group] for group in chosen]
-    rows, repeats = identity.get("rows"), identity.get("repeats")
+    asked = _json(folders[0] / "metrics.json").get("asked")
     return Run(
         run_id=str(manifest.get("run_id") or folders[0].name),
         dataset=Path(str(manifest.get("input") or "")).name,
         created=manifest.get("created") if isinstance(manifest.get("created"), int | float) else None,
         models=sorted({one.model for group in shown for one in group if one.model}),
         versions={str(key): str(value) for key, value in _object(manifest.get("versions")).items()},
-        asked=rows * repeats if isinstance(rows, int) and isinstance(repeats, int) and len(folders) == 1 else None,
+        asked=asked if isinstance(asked, int) and len(folders) == 1 else None,
         profile=found,
         results=results,
+        stopped=str(manifest.get("stopped") or ""),
         failures=dict(Counter(failure.kind for failure in failures).most_common()),
+        retried=len(attempts) - len(failures),
         failure_samples=_samples(failures),
         incomplete=dict(Counter(result.incomplete for result in results if result.incomplete).most_common()),
         worst=shown[0],
@@ -211,9 +219,9 @@ class _Calls:
         return None
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _json(path: Path) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode((folder / "manifest.json").read_bytes())
+        found = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.MsgspecError):
         return {}
     return _object(found)
@@ -235,7 +243,11 @@ def _failures(path: Path) -> Iterator[Failure]:
         except (msgspec.MsgspecError, AttributeError):
             continue
         yield Failure(
-            kind, message[:500], task if isinstance(task, int) else None, repeat if isinstance(repeat, int) else None
+            kind,
+            message[:500],
+            task if isinstance(task, int) else None,
+            repeat if isinstance(repeat, int) else None,
+            bool(fields.get("retried")),
         )
 
 

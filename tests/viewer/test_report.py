@@ -87,6 +87,21 @@ def test_figures_and_turns(tmp_path):
         assert words in page.words, words
 
 
+def test_what_was_made_anew_is_no_failure(tmp_path):
+    """Neither an attempt that was retried, nor one that an earlier start failed at and a later one did."""
+    at = {"_ng_task_index": 0, "_ng_rollout_index": 0, "message": "busy"}
+    failures = [
+        at | {"kind": "model", "retried": True},
+        at | {"kind": "agent", "retried": False},
+        at | {"kind": "verifier", "_ng_task_index": 5, "message": "no reward"},
+    ]
+    page = report(tmp_path, [stored.row(0, 0, 1.0)], failures, stopped="enough is known")
+    assert "Failures 1 1 verifier" in page.words
+    assert "2 attempts failed and were made anew." in page.words
+    assert "busy" not in page.words
+    assert "Ended early, as told: enough is known" in page.words
+
+
 def test_nothing_of_a_rollout_is_markup(tmp_path):
     """Every place where a stranger's text can stand, tried at once."""
     items = [
