@@ -1,7 +1,8 @@
 """A closed shard becomes a sealed one: the same rows in large, compressed batches, with a sidecar index.
 
 Nothing is lost at any moment: the stream is removed only when the sealed file is synced under its name, and a reader
-that finds both takes the sealed one. A stream whose chain does not hold is left as it is, for `verify` to tell.
+that finds both takes the sealed one. A stream whose chain does not hold is left as it is, for `verify` to tell. However
+large it is, a few of its batches are in memory at a time.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ log = logging.getLogger("nemo_gym.capture")
 _ROWS = 4096
 _BYTES = 8 << 20
 """Of a batch, before compression: small enough that a rollout is opened in a moment."""
+_TOGETHER = 64
+"""So many batches of a stream are one before the next are read."""
 _CODEC = "zstd"
 _HEAD = MAGIC + SCHEMA.serialize().to_pybytes()
 
@@ -60,19 +63,23 @@ def is_written(path: Path) -> bool:
 
 
 def _sealed(path: Path) -> Path | None:
-    shard = ShardReader(path)
-    if not shard.sealed or any(
-        batch.column("chain")[0].as_py() != chain for batch, chain in zip(shard.batches(), shard.chains(), strict=True)
-    ):
+    if path.stat().st_size == 0:
+        return None
+    last, holds, digests = "", True, blake2b()
+    for batch, chain in _streamed(path):
+        last = batch.column("kind")[-1].as_py()
+        holds = holds and batch.column("chain")[0].as_py() == chain
+        _add_digests(digests, batch)
+    if not holds or last != "end":
         return None
     target = path.with_suffix(SEALED)
     temporary = target.with_name(target.name + ".tmp")
     with temporary.open("wb") as file:
-        write_sealed(_gathered(shard.batches()), file)
+        write_sealed(_gathered(batch for batch, _ in _streamed(path)), file)
         file.flush()
         os.fsync(file.fileno())
     written = ShardReader(temporary)
-    if not _holds(written) or _digests(written) != _digests(shard):
+    if not _holds(written) or _digests(written) != digests.digest():
         raise OSError(f"{temporary.name} does not read back as it was written")
     index.write(written.batches(INDEXED), written.size, path.with_suffix(INDEX))
     os.replace(temporary, target)
@@ -87,8 +94,34 @@ def _holds(shard: ShardReader) -> bool:
     return all(batch.column("chain")[0].as_py() == chain for batch, chain in pairs)
 
 
-def _digests(shard: ShardReader) -> list[bytes | None]:
-    return [one for batch in shard.batches(("digest",)) for one in batch.column("digest").to_pylist()]
+def _digests(shard: ShardReader) -> bytes:
+    found = blake2b()
+    for batch in shard.batches(("digest",)):
+        _add_digests(found, batch)
+    return found.digest()
+
+
+def _add_digests(found: blake2b, batch: pa.RecordBatch) -> None:
+    for digest in batch.column("digest").to_pylist():
+        found.update(digest or b"-")
+
+
+def _streamed(path: Path) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    """Each whole batch of a stream, and what its chain has to be."""
+    chain, schema, start = blake2b(digest_size=16), None, 0
+    with pa.memory_map(str(path)) as source, path.open("rb") as file:
+        while True:
+            try:
+                message = pa.ipc.read_message(source)
+                if schema is None:
+                    schema = pa.ipc.read_schema(message)
+                else:
+                    yield pa.ipc.read_record_batch(message, schema), chain.digest()
+            except (EOFError, OSError, pa.ArrowInvalid):
+                return  # the end, or a tear
+            end = source.tell()
+            chain.update(file.read(end - start))
+            start = end
 
 
 class _Hashing:
@@ -127,14 +160,17 @@ def write_sealed(batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     group: list[pa.RecordBatch] = []
-    rows = size = 0
+    rows = size = few = 0
     for batch in batches:
         if group and (rows + batch.num_rows > _ROWS or size + batch.nbytes > _BYTES):
             yield pa.concat_batches(group)
-            group, rows, size = [], 0, 0
+            group, rows, size, few = [], 0, 0, 0
         group.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
+        if len(group) > few + _TOGETHER:  # a batch of a few rows is small, but each of its many columns is not
+            group[few:] = [pa.concat_batches(group[few:])]
+            few += 1
     if group:
         yield pa.concat_batches(group)
 
