@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         help="reinforcement, the same by TRL's GRPOTrainer, or imitation of the rewarded rollouts",
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="one after the other")
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--prompts", type=int, default=16, help="tasks of a step")
     parser.add_argument("--samples", type=int, default=8, help="rollouts of a task")
     parser.add_argument("--learning-rate", type=float, default=3e-4)

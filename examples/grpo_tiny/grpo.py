@@ -22,7 +22,7 @@ OLDEST = 2
 
 
 class Plan(Struct, frozen=True):
-    steps: int = 24
+    steps: int = 16
     prompts: int = 16
     samples: int = 8
     learning_rate: float = 3e-4
