@@ -39,6 +39,7 @@ _SURFACE = {
     "SimpleResponsesAPIAgent": "base_responses_api_agent",
     "SimpleResponsesAPIModel": "base_responses_api_model",
     "WORKING_DIR": "config.paths",
+    "_resolve_under_cwd_or_install": "config.paths",
     "get_response_json": "server_utils",
     "raise_for_status": "server_utils",
 }

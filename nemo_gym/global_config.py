@@ -4,6 +4,8 @@ from nemo_gym.config.parser import GlobalConfigDictParser, GlobalConfigDictParse
 from nemo_gym.config.rows import (
     AGENT_REF_KEY_NAME,
     ATTEMPT_INDEX_KEY_NAME,
+    CACHE_DIR_KEY_NAME,
+    HF_TOKEN_KEY_NAME,
     POLICY_API_KEY_KEY_NAME,
     POLICY_BASE_URL_KEY_NAME,
     POLICY_MODEL_KEY_NAME,
@@ -13,17 +15,22 @@ from nemo_gym.config.rows import (
     REWARD_KEY_NAME,
     ROLLOUT_ID_KEY_NAME,
     ROLLOUT_INDEX_KEY_NAME,
+    SKILLS_REF_KEY_NAME,
     TASK_INDEX_KEY_NAME,
+    TASK_SOURCE_KEY_NAME,
 )
 from nemo_gym.web.service import (
     get_first_server_config_dict,
     get_global_config_dict,
+    get_hf_token,
     maybe_get_global_config_dict,
 )
 
 __all__ = [
     "AGENT_REF_KEY_NAME",
     "ATTEMPT_INDEX_KEY_NAME",
+    "CACHE_DIR_KEY_NAME",
+    "HF_TOKEN_KEY_NAME",
     "POLICY_API_KEY_KEY_NAME",
     "POLICY_BASE_URL_KEY_NAME",
     "POLICY_MODEL_KEY_NAME",
@@ -33,10 +40,13 @@ __all__ = [
     "REWARD_KEY_NAME",
     "ROLLOUT_ID_KEY_NAME",
     "ROLLOUT_INDEX_KEY_NAME",
+    "SKILLS_REF_KEY_NAME",
     "TASK_INDEX_KEY_NAME",
+    "TASK_SOURCE_KEY_NAME",
     "GlobalConfigDictParser",
     "GlobalConfigDictParserConfig",
     "get_first_server_config_dict",
     "get_global_config_dict",
+    "get_hf_token",
     "maybe_get_global_config_dict",
 ]

@@ -72,15 +72,17 @@ class Composed(msgspec.Struct, frozen=True):
 
     def digest(self) -> str:
         """What is served, in one short word: equal for equal servers, secrets and addresses aside."""
+        return hashlib.blake2b(msgspec.json.encode(self.served(), order="sorted"), digest_size=16).hexdigest()
+
+    def served(self) -> dict[str, Any]:
+        """Every setting of every server under its whole key, addresses aside, secrets masked."""
         config = self.masked()
-        served = {
-            instance.name: [instance.kind, instance.implementation, _at(config, instance.key)]
-            for instance in self.instances
-        }
-        for _, _, settings in served.values():
-            settings.pop("host", None)
-            settings.pop("port", None)
-        return hashlib.blake2b(msgspec.json.encode(served, order="sorted"), digest_size=16).hexdigest()
+        found: dict[str, Any] = {}
+        for instance in self.instances:
+            settings = {key: value for key, value in _at(config, instance.key).items() if key not in ("host", "port")}
+            found[".".join(instance.key)] = instance.implementation
+            found |= _flat(settings, ".".join(instance.key)) if settings else {}
+        return found
 
     def job(self) -> JobConfig | None:
         """The job with absolute paths; None without one."""
@@ -297,6 +299,12 @@ def _at(config: Any, key: KeyPath) -> Any:
     for step in key:
         config = config[step] or {}
     return config
+
+
+def _flat(value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        return {key: value}
+    return {name: one for below, inner in value.items() for name, one in _flat(inner, f"{key}.{below}").items()}
 
 
 def _why_unresolved(written: str, error: Exception) -> str:

@@ -7,6 +7,7 @@ looked for first in the folders that `NEMO_GYM_EXTRA_ROOTS` names, and in the wo
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import nemo_gym
@@ -43,6 +44,17 @@ def locate(path: str | Path) -> Path:
     """A path that is to be read; the project's when it is in no other place."""
     candidates = (root / Path(path).expanduser() for root in roots())
     return next((found for found in candidates if found.exists()), absolute(path))
+
+
+def _resolve_under_cwd_or_install(rel_path: str | Path, *, validator: Callable[[Path], bool] | None = None) -> Path:
+    """Under the name by which environments call it: where a path that is to be read lies.
+
+    Args:
+        validator: says whether a place will do; that there is something, unless it is given.
+    """
+    fits = validator or Path.exists
+    candidates = [root / Path(rel_path).expanduser() for root in roots()]
+    return next((found for found in candidates if fits(found)), candidates[0])
 
 
 def entrypoint(kind: str, implementation: str, file: str) -> Path:

@@ -13,3 +13,8 @@ POLICY_MODEL_KEY_NAME = "policy_model"
 POLICY_BASE_URL_KEY_NAME = "policy_base_url"
 POLICY_API_KEY_KEY_NAME = "policy_api_key"
 POLICY_MODEL_NAME_KEY_NAME = "policy_model_name"
+
+TASK_SOURCE_KEY_NAME = "task_source"
+SKILLS_REF_KEY_NAME = "skills_ref"
+CACHE_DIR_KEY_NAME = "cache_dir"
+HF_TOKEN_KEY_NAME = "hf_token"

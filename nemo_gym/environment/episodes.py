@@ -13,8 +13,12 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_serializer, model_validator
 from pydantic.functional_serializers import SerializerFunctionWrapHandler
 
+from ..config.rows import AGENT_REF_KEY_NAME, SKILLS_REF_KEY_NAME, TASK_INDEX_KEY_NAME, TASK_SOURCE_KEY_NAME
 from .failure_kinds import FailureStage, validate_failure_kind
 
+_NAMES = ("task_id", "problem_id", "instance_id")
+"""Where a row says which task it is."""
+_ROUTING = (AGENT_REF_KEY_NAME, TASK_SOURCE_KEY_NAME, SKILLS_REF_KEY_NAME)
 _ATTEMPT = re.compile(r"-a[1-9][0-9]*$")
 _Input = TypeVar("_Input")
 _Result = TypeVar("_Result")
@@ -54,6 +58,23 @@ class TaskId(BaseModel):
 def is_materialized_task_row(row: Mapping[str, object]) -> bool:
     """Whether a dataset row is an envelope with a task's identity and its input, valid or not."""
     return isinstance(row.get("task_id"), Mapping) and "task_input" in row
+
+
+def materialize_task(row: Mapping[str, Any], *, taskset: str, task_index: int | None = None) -> dict[str, Any]:
+    """A flat dataset row as an envelope: its identity, and as its input all that is the task's own.
+
+    Args:
+        task_index: the row's place, where neither an id nor `_ng_task_index` of its own says which task it is.
+    """
+    if is_materialized_task_row(row) or "task_input" in row or isinstance(row.get("task_id"), Mapping):
+        raise ValueError("Expected a flat dataset row, not an already materialized task")
+    named = next((row[key] for key in _NAMES if row.get(key) is not None), None)
+    if named is None:
+        named = row.get(TASK_INDEX_KEY_NAME, task_index)
+        if isinstance(named, bool) or not isinstance(named, int) or named < 0:
+            raise ValueError("A flat row without a task ID requires a non-negative task_index")
+    own = {key: value for key, value in row.items() if key not in _ROUTING and not key.startswith("_ng_")}
+    return {"task_id": TaskId(taskset=taskset, task_id=str(named)).model_dump(mode="json"), "task_input": own}
 
 
 class MaterializedTask(_Closed, Generic[_Input]):

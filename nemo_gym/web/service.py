@@ -72,6 +72,11 @@ def maybe_get_global_config_dict() -> dict[str, Any] | None:
     return get_global_config_dict() if _context else None
 
 
+def get_hf_token() -> str | None:
+    """For data sets that are not open to all: from the environment, since servers are told no secret but their own."""
+    return os.environ.get("HF_TOKEN") or None
+
+
 def get_first_server_config_dict(config: Mapping[str, Any], name: str) -> Any:
     """A server's innermost level: `instance -> kind -> implementation`."""
     (implementations,) = config[name].values()

@@ -16,7 +16,10 @@ PAGE = (ROOT / "fern" / "pages" / "environments.mdx").read_text()
 SURFACE = [
     "base_resources_server", "base_responses_api_agent", "base_responses_api_model", "config_types", "episode_types",
     "failure_kinds", "global_config", "judge", "mcp_auto_exposure", "openai_utils", "prompt", "reward_profile",
-    "rollout_correlation", "server_utils", "testing.session_conformance", "verifier_fixture",
+    "responses_converter", "rollout_correlation", "rollout_observability", "sandbox", "sandbox.access",
+    "sandbox.config", "sandbox.providers", "sandbox.providers.base", "sandbox.providers.local",
+    "sandbox.providers.registry", "sandbox.utils", "server_utils", "task_materialization",
+    "testing.session_conformance", "verifier_fixture",
 ]  # fmt: skip
 
 
