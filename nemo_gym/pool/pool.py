@@ -51,6 +51,7 @@ class Replica(Generic[T]):
         self.given = 0
         """Calls, ever."""
         self.health = Health()
+        self.gone = False
         self.idle: asyncio.Event | None = None
         """Set when its last call has ended, once it is to go."""
 
@@ -164,6 +165,7 @@ class Pool(Generic[T]):
         if gone is not None:
             self.replicas = [one for one in self.replicas if one is not gone]
             self._unwell.discard(gone)
+            gone.gone = True
         return gone
 
     async def drain(self, name: str, *, until: float) -> bool:
@@ -248,7 +250,7 @@ class Pool(Generic[T]):
             replica.health.failed(now)
         else:
             replica.health.abandoned(now)
-        if error is not None and replica.idle is None:
+        if error is not None and not replica.gone:
             self._unwell.add(replica)
         self._wake()
 

@@ -311,6 +311,9 @@ async def test_calls_wait_for_a_replica_to_come() -> None:
     with pytest.raises(ModelError) as late:
         await placed(on, seconds=5)
     assert (late.value.status, late.value.code) == (503, "no_place")
+    for one in waiting:
+        on.give_back(one.result(), FAILED)
+    assert on._unwell == set()  # of one that is gone nothing is remembered
 
 
 @timed
