@@ -119,8 +119,12 @@ def figures(results: Sequence[Result]) -> Figures:
 
 def clusters(results: Sequence[Result]) -> list[list[float]]:
     """The rewards by task: what is alike of one task, whoever played it, must not narrow an interval."""
-    several = len({result.agent for result in results}) > 1
-    groups = _split(results, lambda result: (result.asked, 0) if several else (0, result.task))
+    tasks = _split(results, lambda result: result.task)
+    if len({result.agent for result in results}) < 2:
+        return [[one.reward for one in group] for group in tasks.values()]
+    groups: dict[int, list[Result]] = {}
+    for group in tasks.values():  # a row has a number for each agent that plays it
+        groups.setdefault(group[0].asked, []).extend(group)
     return [[one.reward for one in group] for group in groups.values()]
 
 

@@ -16,6 +16,7 @@ Kind = Literal["system", "user", "reasoning", "reply", "call", "result", "other"
 
 HEAD, TAIL = 3000, 1500
 """Characters that are kept of a long text."""
+_LINE = 160
 FIRST, LAST = 40, 20
 """Turns that are kept of a long conversation."""
 
@@ -46,7 +47,8 @@ def conversation(row: Mapping[str, Any]) -> list[Turn | Gap]:
 def question(row: Mapping[str, Any]) -> str:
     """What was asked, in one line."""
     asked = [turn.text for turn in _given(row) if turn.kind == "user"]
-    return " ".join(asked[-1].split())[:160] if asked else ""
+    line = " ".join(asked[-1].split()) if asked else ""
+    return line if len(line) <= _LINE else line[:_LINE] + "…"
 
 
 def _turns(row: Mapping[str, Any]) -> Iterator[Turn]:
