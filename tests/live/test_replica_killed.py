@@ -6,6 +6,7 @@ Beside it, what the same servers listen on: loopback alone, Ray and vLLM include
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import random
 import time
@@ -109,7 +110,17 @@ async def test_everything_listens_on_loopback_only(served: Served) -> None:
             found.setdefault(one.laddr.ip, set()).add(name)
     assert found, "nothing was found to listen: the test looks at the wrong processes"
     assert any("raylet" in names or "gcs_server" in names for names in found.values())
-    assert {address: names for address, names in found.items() if address not in ("127.0.0.1", "::1")} == {}
+    assert {address: names for address, names in found.items() if not is_loopback(address)} == {}
+
+
+def is_loopback(address: str) -> bool:
+    found = ipaddress.ip_address(address)
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
+
+def test_which_addresses_are_loopback_s() -> None:
+    assert [is_loopback(one) for one in ("127.0.0.1", "::1", "::ffff:127.0.0.1")] == [True] * 3
+    assert [is_loopback(one) for one in ("0.0.0.0", "::", "::ffff:10.0.0.1", "192.0.2.2")] == [False] * 4
 
 
 class Asking:
