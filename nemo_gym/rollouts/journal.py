@@ -6,12 +6,13 @@ has been written only figures are kept in memory, a few dozen bytes a rollout.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 
 from ..web.client import dumps
 from .entries import Done, Entries, Entry
@@ -84,12 +85,20 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             if not line.endswith(b"\n"):
                 return
             try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
+                row = _decoded(line)
+            except (ValueError, RecursionError) as error:
                 raise JournalError(f"{path}:{number}: not JSON: {error}") from error
             if not isinstance(row, dict):
                 raise JournalError(f"{path}:{number}: expected an object")
             yield row
+
+
+def _decoded(line: bytes) -> Any:
+    """Exact for integers of any size; and a model may have written half a character, which is no text but was kept."""
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return json.loads(line)
 
 
 def _result_row(outcome: Outcome) -> dict[str, Any]:

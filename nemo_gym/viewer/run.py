@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,11 @@ from msgspec import Struct
 
 from ..rollouts.profile import Profile, TaskFigures, profile
 from ..rollouts.results import Result, files, lines, row
+from .choice import choose
 from .conversation import Gap, Turn, conversation, question
 from .timeline import Timeline, timeline
 
 log = logging.getLogger("nemo_gym.viewer")
-CHOSEN = 6
-"""Rollouts of each kind."""
 FAILURES, TASKS = 20, 100
 
 
@@ -83,9 +82,7 @@ def load(named: Sequence[str | Path], results: Sequence[Result], captures: str |
     done = {(result.task, result.repeat) for result in results}
     attempts = [failure for folder in folders for failure in _failures(folder / "failures.jsonl")]
     failures = [one for one in attempts if not one.retried and (one.task, one.repeat) not in done]
-    by_task = {(task.agent, task.task): task for task in found.tasks}
-    measured = [result for result in results if not result.masked]
-    chosen = choose(measured, by_task)
+    chosen = choose(results, found.tasks)
     calls = _Calls(folders, manifest, captures)
     shown = [[_rollout(result, why, calls) for result, why in group] for group in chosen]
     asked = _json(folders[0] / "metrics.json").get("asked")
@@ -108,67 +105,6 @@ def load(named: Sequence[str | Path], results: Sequence[Result], captures: str |
         best=shown[2],
         hardest_tasks=sorted(found.tasks, key=lambda task: (task.mean, task.task))[:TASKS],
     )
-
-
-Choice = tuple[Result, str]
-
-
-def choose(
-    results: Sequence[Result], by_task: dict[tuple[str, int], TaskFigures]
-) -> tuple[list[Choice], list[Choice], list[Choice]]:
-    """The worst, the most uncertain and the best, one of a task in each, and none twice.
-
-    Of equal rewards those tell more that are unlike the rest of their task, and of these the longest. Uncertain is a
-    task whose repeats disagree: of it the best and the worst; where none does, a rollout whose tokens were improbable.
-    """
-    taken: set[tuple[str, int]] = set()
-
-    def length(result: Result) -> float:
-        return result.output_tokens or 0
-
-    def task(result: Result) -> TaskFigures:
-        return by_task[result.agent, result.task]
-
-    low, high = min((r.reward for r in results), default=0.0), max((r.reward for r in results), default=0.0)
-    uncertain: list[Choice] = []
-    groups: dict[tuple[str, int], list[Result]] = {}
-    for result in results:
-        groups.setdefault((result.agent, result.task), []).append(result)
-    disputed = sorted((t for t in by_task.values() if t.std > 0), key=lambda t: (-round(t.std, 9), -t.rollouts, t.task))
-    for figures in disputed[: CHOSEN // 2]:
-        own = groups[figures.agent, figures.task]
-        words = f"task {figures.task} earns {figures.mean:.2f} ± {figures.std:.2f}"
-        uncertain.append((max(own, key=lambda r: r.reward), f"{words}; its best"))
-        uncertain.append((min(own, key=lambda r: r.reward), f"{words}; its worst"))
-    if not disputed:
-        known = sorted((r for r in results if r.log_prob is not None), key=lambda r: (r.log_prob, r.task))
-        uncertain = [(r, f"its tokens were improbable: log-prob {r.log_prob:.2f} on average") for r in known[:CHOSEN]]
-    taken |= {(result.agent, result.task) for result, _ in uncertain}
-
-    def first(ordered: Iterable[Result]) -> Iterator[Result]:
-        kept = 0
-        for result in ordered:
-            if kept < CHOSEN and (result.agent, result.task) not in taken:
-                taken.add((result.agent, result.task))
-                kept += 1
-                yield result
-
-    worst = [
-        (r, f"task {r.task} earns {task(r).mean:.2f} on average")
-        for r in first(
-            sorted(
-                (r for r in results if r.reward < high or low == high),
-                key=lambda r: (r.reward, task(r).mean, -length(r), r.task),
-            )
-        )
-    ]
-    best = [
-        (r, f"task {r.task} earns {task(r).mean:.2f} on average")
-        for r in first(
-            sorted((r for r in results if r.reward > low), key=lambda r: (-r.reward, task(r).mean, -length(r), r.task))
-        )
-    ]
-    return worst, uncertain, best
 
 
 def _rollout(result: Result, why: str, calls: _Calls) -> Rollout:
