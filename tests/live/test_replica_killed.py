@@ -118,7 +118,7 @@ def is_loopback(address: str) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
-def test_which_addresses_are_loopback_s() -> None:
+async def test_which_addresses_are_loopback_s() -> None:
     assert [is_loopback(one) for one in ("127.0.0.1", "::1", "::ffff:127.0.0.1")] == [True] * 3
     assert [is_loopback(one) for one in ("0.0.0.0", "::", "::ffff:10.0.0.1", "192.0.2.2")] == [False] * 4
 
