@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -32,6 +32,7 @@ async def do_job(
     captures: str | None,
     logs: Path | None,
     console: Console,
+    served: Mapping[str, Any] | None = None,
     began: Callable[[Progress], object] = lambda progress: None,
 ) -> int:
     """The exit code, when the rollouts are made, exported and summed up."""
@@ -43,6 +44,7 @@ async def do_job(
             model_servers=[name for name, kind in kinds.items() if kind == "responses_api_models"],
             config_digest=config_digest,
             console=console,
+            served=served,
             began=began,
         )
     finally:

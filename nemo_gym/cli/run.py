@@ -81,7 +81,7 @@ def job_faults(composed: Composed) -> list[Problem]:
         return []
     from nemo_gym.rollouts.job import preflight
 
-    keys = {found: ("job", *found.key.removeprefix("job.").split(".")) for found in preflight(job)}
+    keys = {found: ("job", *found.key.removeprefix("job.").split(".")) for found in preflight(job, composed.served())}
     problems = [Problem(".".join(key), composed.origin(key), found.message) for found, key in keys.items()]
     if job.export:
         from nemo_gym.export.exporter import FORMATS
@@ -167,6 +167,7 @@ class Run:
             launcher.kinds,
             run_id=self.run_id,
             config_digest=self.composed.digest(),
+            served=self.composed.served(),
             captures=capture.dir if capture.enabled else None,
             logs=self.logs,
             console=self.console,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from rich.console import Console
@@ -34,9 +35,13 @@ class Fault(Struct, frozen=True):
     message: str
 
 
-def preflight(job: JobConfig) -> list[Fault]:
-    """What can be known to be wrong before any server is started."""
-    return _input_faults(job) + _output_faults(job)
+def preflight(job: JobConfig, served: Mapping[str, Any] | None = None) -> list[Fault]:
+    """What can be known to be wrong before any server is started.
+
+    Args:
+        served: the settings of the servers, where they are known.
+    """
+    return _input_faults(job) + _output_faults(job, served or {})
 
 
 def kept_run_id(job: JobConfig) -> str | None:
@@ -53,12 +58,14 @@ async def run_job(
     model_servers: Sequence[str],
     config_digest: str,
     console: Console,
+    served: Mapping[str, Any] | None = None,
     began: Callable[[Progress], object] = lambda progress: None,
     finished: Finished | None = None,
 ) -> JobResult:
     """The whole job against running servers. Cancelled, it seals what is in flight and leaves a resumable output.
 
     Args:
+        served: the settings of the servers, one of which a resumed job names when it is not what it was.
         began: told of the progress, once there is any.
         finished: given the row of each finished rollout; while it waits, no rollout is begun in that one's place.
     """
@@ -72,7 +79,8 @@ async def run_job(
                 if not job.overwrite:
                     raise Refused(_exists(job))
                 manifests.clear(Path(job.output), keep_run=run_id)
-            start = Start(job, client, run_id, model_servers, config_digest, console, finished)
+            config = {**(served or {}), "config_digest": config_digest}
+            start = Start(job, client, run_id, model_servers, config, console, finished)
             began(start.progress)
             return await start.to_the_end()
         finally:
@@ -85,7 +93,7 @@ def _input_faults(job: JobConfig) -> list[Fault]:
     return [Fault(key, words) for key, words in Plan(job).faults()]
 
 
-def _output_faults(job: JobConfig) -> list[Fault]:
+def _output_faults(job: JobConfig, served: Mapping[str, Any]) -> list[Fault]:
     path = Path(job.output)
     if path.exists() and not path.is_dir():
         return [Fault("job.output", f"expected a folder, {path} is a file")]
@@ -101,7 +109,7 @@ def _output_faults(job: JobConfig) -> list[Fault]:
     if manifests.has_results(path) and not job.resume and not job.overwrite:
         return [Fault("job.output", _exists(job))]
     if job.resume and earlier is not None:
-        asked = Plan(job).identity()
+        asked = Plan(job).identity() | dict(served)
         changed = manifests.differences({name: earlier.identity.get(name) for name in asked}, asked)
         if changed and not job.accept_changes:
             return [Fault("job.resume", f"{path}: {manifests.not_the_same(changed)}")]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,19 @@ class JobResult(Struct, frozen=True):
 
 
 class Start:
+    """Made when the output is known to be this job's to write.
+
+    Args:
+        config: what of the configuration a resumed job must have in common with this one.
+    """
+
     def __init__(
         self,
         job: JobConfig,
         client: ServerClient,
         run_id: str,
         model_servers: Sequence[str],
-        config_digest: str,
+        config: Mapping[str, Any],
         console: Console,
         finished: Finished | None = None,
     ) -> None:
@@ -63,7 +69,7 @@ class Start:
         self._console = console
         agents = [name for name, kind in client.kinds.items() if kind == "responses_api_agents"]
         plan = Plan(job, agents or None)
-        identity = plan.measure() | {"config_digest": config_digest}
+        identity = plan.measure() | dict(config)
         first = job.parts()[0].input
         self._manifest = manifests.begin(
             self._output, run_id, first, identity, resume=job.resume, accept_changes=job.accept_changes

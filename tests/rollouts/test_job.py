@@ -35,13 +35,14 @@ class Bench:
         fields = {"agent": "agent", "input": str(path), "output": str(self.output), "concurrency": 4}
         return JobConfig(**{**fields, **more})  # type: ignore[arg-type]
 
-    async def run(self, rows=None, *, digest="c", run_id="run", **more):
+    async def run(self, rows=None, *, digest="c", run_id="run", served=None, **more):
         return await run_job(
             self.job(rows, **more),
             ServerClient(self.servers),
             run_id=run_id,
             model_servers=["policy_model"],
             config_digest=digest,
+            served=served,
             console=Console(file=self.shown, width=120),
         )
 

@@ -10,6 +10,8 @@ import urllib.request
 
 import pytest
 
+from tests.rollouts import kills
+
 ROWS, REPEATS = 25, 4
 
 
@@ -62,3 +64,21 @@ async def test_kill_and_resume(url, tmp_path):
     with urllib.request.urlopen(f"{url}/seals") as answer:  # noqa: ASYNC210
         sealed = json.load(answer)
     assert {row["_ng_rollout_id"] for row in rows} <= sealed.keys()
+
+
+@pytest.mark.ci
+async def test_job_and_servers_killed_at_random(tmp_path):
+    """With real servers: as many kills as fit into the time, each followed by a resume."""
+    found = await kills.campaign(tmp_path, 100, seconds=90)
+    kills.check(found)
+    assert found.kills.total() >= 1
+
+
+@pytest.mark.nightly
+async def test_a_hundred_kills(tmp_path):
+    made, seed = 0, 1
+    while made < 100:
+        (tmp_path / str(seed)).mkdir()
+        found = await kills.campaign(tmp_path / str(seed), 100 - made, seed=seed)
+        kills.check(found)
+        made, seed = made + found.kills.total(), seed + 1

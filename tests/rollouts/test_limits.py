@@ -114,6 +114,20 @@ async def test_a_change_is_told_and_accepted_only_when_said(bench: Bench):
     assert written["identity"]["repeats"] == 2
 
 
+async def test_a_changed_setting_of_a_server_is_named(bench: Bench):
+    was, now = {"policy_model.model": "a", "env.size": 3}, {"policy_model.model": "b", "env.size": 3}
+    await bench.run([{}] * 3, served=was)
+    (fault,) = preflight(bench.job(resume=True), now)
+    assert "policy_model.model was 'a', is 'b'" in fault.message
+    refused = await bench.run(resume=True, served=now, digest="other")
+    assert (
+        refused.problem
+        == f"{bench.output}: not the run that was started there: policy_model.model was 'a', is 'b' ("
+        + ("job.accept_changes=true goes on all the same)")
+    )
+    assert (await bench.run(resume=True, served=was)).exit_code == 0
+
+
 async def test_several_datasets_and_agents(bench: Bench):
     bench.servers["second"] = bench.url
     other = bench.folder / "other.jsonl"
