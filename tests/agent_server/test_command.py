@@ -101,8 +101,8 @@ async def world(tmp_path: Path, script: Any = None, **settings: Any) -> AsyncIte
         agent = CommandLineAgent(config=config, server_client=ServerClient({"policy_model": model.url}))
         async with serving(agent.asgi()) as url:
             yield World(url, model, tmp_path)
-        for _ in range(100):
-            if not left(tmp_path):
+        for _ in range(600):  # a caller that went is not told when all has ended
+            if not left(tmp_path) and not any((tmp_path / "rollouts").iterdir()):
                 break
             await asyncio.sleep(0.1)
         assert left(tmp_path) == []
@@ -239,7 +239,10 @@ BUBBLEWRAP = yaml.safe_load(re.search(r"wrapper: (\[bwrap.*?\])", PAGE, re.DOTAL
 def bubblewrap_works() -> bool:
     """Whether it is installed, and may make its namespaces here."""
     with contextlib.suppress(OSError):
-        return subprocess.run(["bwrap", "--unshare-pid", "--ro-bind", "/", "/", "true"]).returncode == 0
+        return (
+            subprocess.run(["bwrap", "--unshare-pid", "--ro-bind", "/", "/", "true"], capture_output=True).returncode
+            == 0
+        )
     return False
 
 

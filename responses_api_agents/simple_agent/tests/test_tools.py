@@ -181,13 +181,10 @@ async def test_by_default_each_call_sees_what_those_before_it_did(tmp_path: Path
 
 @pytest.mark.parametrize("how", [{}, MCP])
 async def test_a_tool_that_takes_too_long_is_told_to_the_model(tmp_path: Path, how: Any) -> None:
-    script = [calls(("hang", {}), ("note", {"text": "after"})), DONE]
-    async with rooms(tmp_path, script, tool_timeout_s=1.5, **how) as at:
-        answer = await at.run()
-        assert (answer.status_code, answer.json()["reward"]) == (200, 1.0)
-        hung, after = results(answer.json()["response"]["output"])
-        assert json.loads(hung) == {"error": "the tool did not answer within 1.5 s"}
-        assert json.loads(after)["kept"] == "after"
+    async with rooms(tmp_path, [calls(("hang", {})), DONE], tool_timeout_s=1.5, **how) as at:
+        output = await at.output()
+        assert [json.loads(result) for result in results(output)] == [{"error": "the tool did not answer within 1.5 s"}]
+        assert output[-1]["content"][0]["text"] == "Done."
         if not how:  # over MCP a session outlives its calls
             await until(lambda: at.notes.cancelled == 1)  # the environment's work for it has ended too
 
@@ -197,7 +194,7 @@ async def test_a_rollout_at_its_deadline_is_a_timeout_and_keeps_its_calls(tmp_pa
         answer = await at.run()
         assert (answer.status_code, answer.json()["error"]["kind"]) == (504, "timeout")
         assert "not finished within 4 s (timeout_s)" in answer.json()["error"]["message"]
-        await until(lambda: len(at.model.records()) == len(at.model.backend.calls))
+        await until(lambda: len(at.model.records()) >= len(at.model.backend.calls))
         assert len(at.model.backend.calls) <= 1
 
 
