@@ -13,7 +13,7 @@ import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from nemo_gym.config import paths
-from nemo_gym.config.compose import Composed, Instance, compose
+from nemo_gym.config.compose import COMMAND_LINE, Composed, Instance, compose
 from nemo_gym.config.faults import Problem, did_you_mean
 from nemo_gym.config.problems import find_problems
 
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     agents = {one.name: _resources_of(one) for one in composed.instances if one.kind == "responses_api_agents"}
     composed = _verifiers(composed, Path(asked.output))
-    problems = find_problems(composed)
+    problems = [*_misspelt(composed), *find_problems(composed)]
     if problems:
         show(problems)
         return 2
@@ -91,6 +91,13 @@ def main(argv: list[str] | None = None) -> int:
         return asyncio.run(_reverify(asked, composed, agents, as_json="--json" in flags))
     except KeyboardInterrupt:
         return 130
+
+
+def _misspelt(composed: Composed) -> list[Problem]:
+    """Keys of the command line that are nearly ours; any other may be one that the configuration refers to."""
+    said = [key[0] for key, origin in composed.origins.items() if len(key) == 1 and origin == COMMAND_LINE]
+    near = {key: did_you_mean(key, _KEYS) for key in said if key not in _KEYS}
+    return [Problem(key, COMMAND_LINE, f"is not a known key{hint}") for key, hint in near.items() if hint]
 
 
 def _problem(fault: Any) -> Problem:
