@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from nemo_gym import _resolve_under_cwd_or_install
+from nemo_gym.base_resources_server import BaseResourcesServerConfig
 from nemo_gym.episode_types import MaterializedTask
 from nemo_gym.global_config import get_hf_token
 from nemo_gym.openai_utils import NeMoGymResponseCreateParamsNonStreaming
@@ -72,3 +73,10 @@ def test_the_token_of_a_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert get_hf_token() == "hf_x"
     monkeypatch.delenv("HF_TOKEN")
     assert get_hf_token() is None
+
+
+def test_a_server_s_own_kind_may_be_said() -> None:
+    told = {"name": "env", "entrypoint": "app.py", "domain": "other"}
+    assert BaseResourcesServerConfig(type="resources_servers", **told) == BaseResourcesServerConfig(**told)
+    with pytest.raises(ValidationError, match="type"):
+        BaseResourcesServerConfig(type="something", **told)
