@@ -34,7 +34,7 @@ def ran(output: Path, *arguments: str, seconds: float) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("grpo") / "out"
-    ran(output, "--steps", "2", "--prompts", "6", "--samples", "6", "--held-out", "6", seconds=900)
+    ran(output, "--steps", "2", "--prompts", "6", "--samples", "6", "--held-out", "6", seconds=1800)
     return output
 
 
