@@ -66,7 +66,7 @@ class _Asked(BaseModel):
 
 
 _KEYS = {
-    key
+    str(key)
     for name, field in _Asked.model_fields.items()
     for key in (field.validation_alias.choices if isinstance(field.validation_alias, AliasChoices) else (name,))
 }
