@@ -24,7 +24,7 @@ from tests.scripted import ScriptedBackend
 pytestmark = [pytest.mark.live, pytest.mark.ci]
 
 NOWHERE = "http://127.0.0.1:9"
-_HEADS = re.compile(r"^(Codex|OpenClaw|Claude Code|OpenAI SDK|Anthropic SDK)  .*$", re.M)
+HEADS = re.compile(r"^(Codex|OpenClaw|Claude Code|OpenAI SDK|Anthropic SDK)  .*$", re.M)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str
         )
         try:
             said = world.until_up(process)
-            pieces = _HEADS.split(said.partition("\nEach task")[0])
+            pieces = HEADS.split(said.partition("\nEach task")[0])
             yield {name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}, captures
         finally:
             process.send_signal(signal.SIGINT)
