@@ -162,12 +162,7 @@ class Asking:
         return "".join(event.delta for event in events if event.type == "response.output_text.delta")
 
     async def messages(self) -> str:
-        asked = {
-            "model": "tiny-policy",
-            "messages": [{"role": "user", "content": self.text}],
-            "max_tokens": 200,
-            "temperature": 1.0,
-        }
+        asked = {"model": "tiny-policy", "messages": [{"role": "user", "content": self.text}], "max_tokens": 200}
         if not self.streamed:
             reply = await self.client.messages.create(**asked)
             return "".join(block.text for block in reply.content if block.type == "text")
