@@ -156,7 +156,7 @@ def test_an_agent_server_that_is_killed_leaves_no_client_and_a_resume_finishes(t
             assert "codex_agent: was ended by SIGKILL" in said
             world.gone(30)
             done = len((out / "rollouts.jsonl").read_text().splitlines())
-            code, said, err = world.run(*settings, "++job.resume=true", config=False, seconds=300)
+            code, said, err = world.run(*settings, "++job.resume=true", config=False, seconds=600)
         finally:
             world.end()
     assert code == 0, said + err
@@ -169,7 +169,7 @@ def test_an_agent_server_that_is_killed_leaves_no_client_and_a_resume_finishes(t
 
 
 def until(process: subprocess.Popen, condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         assert process.poll() is None, process.communicate()
