@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import queue
 import threading
 import time
@@ -28,7 +27,8 @@ from .redact import Redactor
 from .rollouts import Rollouts, rollout_digest
 from .schema import VERSION, Row, row_digest
 from .sealing import Sealer
-from .shard import SUFFIX, Durability, File, Shard, serialised
+from .shard import Durability, File, Shard, serialised
+from .shards import Shards
 from .upload import Uploader
 
 log = logging.getLogger("nemo_gym.capture")
@@ -98,16 +98,7 @@ class ShardWriter:
         self.server = server
         self._run_id = run_id
         self._durability: Durability = durability
-        self._redactor = redactor or Redactor()
-        self._binary = binary
-        self._max_shard_bytes = max_shard_bytes
-        self._max_shard_age_s = max_shard_age_s
-        self._open_file = open_file
-
-        self._number = 0
-        self._shard: Shard | None = None
-        self._encoder = Encoder(self._redactor, self._binary)
-        self._opened = 0.0
+        self._redactor = secrets = redactor or Redactor()
         self._failure: str | None = None
         self._retry_at = 0.0
         self._pending: list[_Item] = []
@@ -124,11 +115,17 @@ class ShardWriter:
             self._sealer = Sealer(None if upload is None else Uploader(upload).put)
         except ValueError as error:
             raise ModelError(503, "capture", str(error)) from error
+        self._shards = Shards(
+            *(self.directory, server, durability, lambda: Encoder(secrets, binary), self._sealer),
+            max_bytes=max_shard_bytes,
+            max_age_s=max_shard_age_s,
+            open_file=open_file,
+        )
         self._rollouts = Rollouts(max_rollouts, max_records)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="capture-writer", daemon=True)
         try:
-            self._open()
+            self._shards.open()
         except OSError as error:
             raise ModelError(503, "capture", f"cannot write captures below {directory}: {error.strerror}") from error
         self._thread.start()
@@ -145,10 +142,11 @@ class ShardWriter:
             return
         if not self._busy and time.monotonic() >= self._retry_at:
             try:
-                self._open()
+                self._shards.open()
             except OSError as error:
                 self._failed(error.strerror or type(error).__name__)
             else:
+                self._failure = None
                 return
         raise self._error()
 
@@ -219,8 +217,8 @@ class ShardWriter:
             job = self._job()
             if job is not None:
                 self._after(job, self._write(job))
-        if self._shard is not None:
-            self._write(_Job(self._shard, None, [], seal=True))
+        if self._shards.current is not None:
+            self._shards.seal(self._shards.current)
         self._sealer.close(_SEAL_S)
 
     # ---- on the loop
@@ -269,7 +267,7 @@ class ShardWriter:
         """What is pending as one batch. An item that cannot be said fails, and fails alone."""
         items = self._taken()
         try:
-            shard = self._shard or self._open()
+            shard = self._shards.current or self._shards.open()
         except OSError as error:
             self._fail(items, error.strerror or type(error).__name__)
             return None
@@ -289,7 +287,7 @@ class ShardWriter:
             data = serialised(rows, shard.chain)
         except Exception:
             # The encoder believes that these rows are in the shard, so begin a new one; and find the culprit.
-            self._abandon(shard)
+            self._shards.abandon(shard)
             self._unstate(good)
             if len(good) == 1:
                 log.exception("captures: a record could not be written as a row")
@@ -297,17 +295,13 @@ class ShardWriter:
             else:
                 self._pending, self._alone = good + self._pending, len(good)
             return None
-        full = shard.size + data.size >= self._max_shard_bytes
         sync = any(not isinstance(item.value, Receipt) for item in good)
-        job = _Job(shard, data, good, sync=sync, seal=full or time.monotonic() - self._opened >= self._max_shard_age_s)
-        if job.seal:
-            self._shard = None
-        return job
+        return _Job(shard, data, good, sync=sync, seal=self._shards.ends_with(shard, data.size))
 
     def _row(self, item: _Item) -> Row:
         value = item.value
         if isinstance(value, CallRecord):
-            row = self._encoder.row(value)
+            row = self._shards.encoder.row(value)
             self._rollouts.stated(value, row["digest"])
             return row
         base: Row = {"schema_version": VERSION, "run_id": self._run_id, "server": self.server}
@@ -339,13 +333,12 @@ class ShardWriter:
 
     def _after(self, job: _Job, failure: str | None) -> None:
         if failure is not None:
-            if self._shard is job.shard:
-                self._shard = None
+            self._shards.failed(job.shard)
             self._unstate(job.items)
             self._fail(job.items, failure)
             return
         self._failure = None
-        size = 0 if job.data is None else job.data.size // max(len(job.items), 1)
+        size = job.data.size // len(job.items)
         for item in job.items:
             value = item.value
             if isinstance(value, CallRecord):
@@ -358,7 +351,7 @@ class ShardWriter:
     def _sealed(self, seal: Seal) -> None:
         self._rollouts.sealed(seal.rollout_id)
         for call_id in seal.call_ids:
-            self._encoder.forget(call_id)
+            self._shards.encoder.forget(call_id)
 
     def _failed(self, reason: str) -> None:
         if self._failure is None:
@@ -395,28 +388,6 @@ class ShardWriter:
         clean = replace(received, origin=replace(received.origin, body=body))
         return replace(record, received=clean, sent=clean if record.sent is received else record.sent)
 
-    # ---- shards
-
-    def _open(self) -> Shard:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        while True:
-            path = self.directory / f"{self.server}-{os.getpid()}-{self._number}{SUFFIX}"
-            self._number += 1
-            with contextlib.suppress(FileExistsError):
-                shard = Shard(path, self._durability, self._open_file)
-                break
-        self._shard = shard
-        self._encoder = Encoder(self._redactor, self._binary)
-        self._opened = time.monotonic()
-        self._failure = None
-        return shard
-
-    def _abandon(self, shard: Shard) -> None:
-        """No more is written to this shard; what it holds is whole."""
-        self._shard = None
-        with contextlib.suppress(OSError):
-            shard.leave()
-
     # ---- on the thread
 
     def _run(self) -> None:
@@ -429,17 +400,11 @@ class ShardWriter:
     def _write(self, job: _Job) -> str | None:
         """Why the batch is not durable, or None."""
         try:
-            if job.data is not None:
-                job.shard.append(job.data, sync=job.sync)
+            job.shard.append(job.data, sync=job.sync)
         except Exception as error:
             with contextlib.suppress(OSError):
                 job.shard.leave()
             return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         if job.seal:
-            try:
-                job.shard.seal()
-                if job.shard.batches:
-                    self._sealer.put(job.shard.path)
-            except OSError as error:  # its batches are durable all the same
-                log.warning("captures: %s could not be sealed: %s", job.shard.path.name, error.strerror)
+            self._shards.seal(job.shard)
         return None

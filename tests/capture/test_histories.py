@@ -44,10 +44,10 @@ class Process:
         writer._closed = True
         writer._jobs.put(None)
         writer._thread.join()
-        if writer._shard is not None:
-            with writer._shard.path.open("ab") as file:
+        if writer._shards.current is not None:
+            with writer._shards.current.path.open("ab") as file:
                 file.write(torn)
-            writer._shard._file.close()
+            writer._shards.current._file.close()
         self.writer = self._begun()
 
 

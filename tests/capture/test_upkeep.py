@@ -156,7 +156,7 @@ async def test_a_receipt_is_written_soon_when_no_call_comes(tmp_path, monkeypatc
     one = record()
     await writer.commit(one)
     synced = []
-    monkeypatch.setattr(writer._shard._file, "sync", lambda: synced.append(1))
+    monkeypatch.setattr(writer._shards.current._file, "sync", lambda: synced.append(1))
     writer.receipt(Receipt(one.call_id, True, 1.0))
     assert CaptureStore(tmp_path).receipts() == {}
     for _ in range(100):
