@@ -109,6 +109,7 @@ class Encoder:
         self._redactor = redactor
         self._contents = Contents(redactor, binary)
         self._declared: tuple[tuple[Tool, ...], object, str] = ((), None, "")
+        self._sampled: tuple[Sampling, str] = (_DEFAULT, "{}")
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._bytes = 0
         self._max_bytes = max_bytes
@@ -181,7 +182,13 @@ class Encoder:
             row["sent_fields"] = self._sent(sent, received, kept, parent, origins)
         in_force = sent if sent is not None else received
         if in_force is not None:
-            row["sampling"] = _sampling(in_force.sampling)
+            row["sampling"] = self._in_force(in_force.sampling)
+
+    def _in_force(self, sampling: Sampling) -> str:
+        """As JSON. Most calls of a shard ask for the same."""
+        if self._sampled[0] is not sampling and self._sampled[0] != sampling:
+            self._sampled = sampling, _sampling(sampling)
+        return self._sampled[1]
 
     def _received(self, request: ModelRequest, row: Row, kept: Kept, parent: Kept | None, origins: _Origins) -> None:
         fields = _scalars(request, EMPTY)
@@ -277,8 +284,6 @@ class Encoder:
 
 
 def _sampling(sampling: Sampling) -> str:
-    if sampling == _DEFAULT:
-        return "{}"
     fields = msgspec.structs.asdict(sampling)
     return encode({name: value for name, value in fields.items() if value is not None and value != ()}).decode()
 

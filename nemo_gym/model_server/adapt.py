@@ -48,6 +48,7 @@ class Adapter:
         forced = check_overrides(config.sampling_overrides)
         self._forced = {name: getattr(forced, name) for name in config.sampling_overrides}
         self._server = server
+        self._answered_in: dict[str, str | None] = {}
         self._strict = config.strict
         self._forward_unknown = config.forward_unknown
         self._vision = config.vision
@@ -147,9 +148,12 @@ class Adapter:
         return role == "system" or (role == "auto" and self._server.developer_role_unknown and not known.developer)
 
     def _spoken(self, dialect: str) -> str | None:
-        """The dialect in which a client's request of this one is answered."""
-        method = methods.overridden(self._server, dialect)
-        return self._server.asked_in(dialect) if method is None else methods.DIALECTS[method].name
+        """The dialect in which a client's request of this one is answered; always the same."""
+        if dialect not in self._answered_in:
+            method = methods.overridden(self._server, dialect)
+            spoken = self._server.asked_in(dialect) if method is None else methods.DIALECTS[method].name
+            self._answered_in[dialect] = spoken
+        return self._answered_in[dialect]
 
     def _origin(self, origin: Origin | None) -> Origin | None:
         """Without the fields that this backend is not to get; what they would have done is said (A6)."""

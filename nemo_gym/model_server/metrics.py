@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, generate_latest
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
 from ..exchange.reply import ModelReply
@@ -15,6 +16,7 @@ from .admission import Admission
 
 _SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OWN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
+_TOKENS = ("prompt", "completion", "reasoning", "cached")
 _CREATED = "_created"
 """When a series began: of several, the first."""
 
@@ -39,23 +41,39 @@ class _Seconds:
         yield HistogramMetricFamily(self._name, self._says, buckets, self._sum)
 
 
+class _Counts:
+    """A counter for one thread, likewise."""
+
+    def __init__(self, name: str, says: str, labels: tuple[str, ...]) -> None:
+        self._name = name
+        self._says = says
+        self._labels = labels
+        self._counts: dict[tuple[str, ...], float] = {}
+        self._created = time.time()
+
+    def add(self, kind: tuple[str, ...], count: float = 1) -> None:
+        self._counts[kind] = self._counts.get(kind, 0) + count
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._says, labels=self._labels)
+        for kind, count in self._counts.items():
+            family.add_metric(kind, count, self._created)
+        yield family
+
+
 class Metrics:
     """Calls by dialect, status and error kind; in flight; queue; tokens; own and backend time."""
 
     def __init__(self, admission: Admission) -> None:
         self.registry = CollectorRegistry()
-        self._calls = Counter(
-            "ng_calls", "Finished calls.", ["dialect", "status", "error_kind"], registry=self.registry
-        )
+        self._calls = _Counts("ng_calls", "Finished calls.", ("dialect", "status", "error_kind"))
         in_flight = Gauge("ng_calls_in_flight", "Calls that the backend is asked for.", registry=self.registry)
         in_flight.set_function(lambda: admission.in_flight)
         queued = Gauge("ng_calls_queued", "Calls that wait for a free place.", registry=self.registry)
         queued.set_function(lambda: admission.queued)
-        self._tokens = Counter("ng_tokens", "Tokens, as the backend counts them.", ["kind"], registry=self.registry)
-        self._prompt, self._completion, self._reasoning, self._cached = (
-            self._tokens.labels(kind) for kind in ("prompt", "completion", "reasoning", "cached")
-        )
-        self._kinds: dict[tuple[str, str, str], Counter] = {}
+        self._tokens = _Counts("ng_tokens", "Tokens, as the backend counts them.", ("kind",))
+        for kind in _TOKENS:
+            self._tokens.add((kind,), 0)
         self._seconds = _Seconds("ng_call_seconds", "From the request's last byte to its record.", _SECONDS)
         self._backend_seconds = _Seconds("ng_backend_seconds", "From asking the backend to its answer.", _SECONDS)
         self._own_seconds = _Seconds(
@@ -63,8 +81,8 @@ class Metrics:
             "Of a call's time what was not the backend's: reading, the queue, the record.",
             _OWN_SECONDS,
         )
-        for seconds in (self._seconds, self._backend_seconds, self._own_seconds):
-            self.registry.register(seconds)
+        for own in (self._calls, self._tokens, self._seconds, self._backend_seconds, self._own_seconds):
+            self.registry.register(own)
         self._without_rollout = Counter(
             "ng_calls_without_rollout", "Calls that named no rollout.", registry=self.registry
         )
@@ -82,23 +100,16 @@ class Metrics:
         reply: ModelReply | None,
     ) -> None:
         """Seconds are wall time; `backend_seconds` None where the backend was not asked."""
-        kind = (dialect, status, error_kind)
-        counter = self._kinds.get(kind)
-        if counter is None:
-            counter = self._kinds[kind] = self._calls.labels(*kind)
-        counter.inc()
+        self._calls.add((dialect, status, error_kind))
         self._seconds.observe(seconds)
         if backend_seconds is not None:
             self._backend_seconds.observe(backend_seconds)
         self._own_seconds.observe(seconds - (backend_seconds or 0.0))
         if reply is not None:
-            usage = reply.usage
-            self._prompt.inc(usage.prompt or 0)
-            self._completion.inc(usage.completion or 0)
-            if usage.reasoning:
-                self._reasoning.inc(usage.reasoning)
-            if usage.cached:
-                self._cached.inc(usage.cached)
+            for kind in _TOKENS:
+                count = getattr(reply.usage, kind)
+                if count:
+                    self._tokens.add((kind,), count)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
