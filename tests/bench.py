@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import openai
 
@@ -24,6 +24,9 @@ TOOL = {
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
 
+Client = TypeVar("Client")
+
+
 class Bench:
     """A model server between a scripted backend and the clients."""
 
@@ -32,16 +35,26 @@ class Bench:
         self.backend = backend
         self.captures = captures
         self.apps: list[ModelApp] = []  # where a test looks behind the wire
+        self._clients: list[Any] = []
 
     def client(self, rollout_id: str | None = "r1") -> openai.AsyncOpenAI:
         prefix = f"/ng-rollout/{rollout_id}" if rollout_id else ""
-        return openai.AsyncOpenAI(base_url=f"{self.url}{prefix}/v1", api_key="none", max_retries=0)
+        return self._kept(openai.AsyncOpenAI(base_url=f"{self.url}{prefix}/v1", api_key="none", max_retries=0))
 
     def anthropic(self, rollout_id: str | None = "r1") -> Any:
         import anthropic  # not where only the other dialects are spoken: it takes its time
 
         prefix = f"/ng-rollout/{rollout_id}" if rollout_id else ""
-        return anthropic.AsyncAnthropic(base_url=f"{self.url}{prefix}", api_key="none", max_retries=0)
+        return self._kept(anthropic.AsyncAnthropic(base_url=f"{self.url}{prefix}", api_key="none", max_retries=0))
+
+    def _kept(self, client: Client) -> Client:
+        self._clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        """Every client that was handed out."""
+        for client in self._clients:
+            await client.close()
 
     def records(self) -> list[Any]:
         return list(CaptureStore(self.captures).calls())
@@ -78,4 +91,7 @@ async def bench(
         async with serving(app) as url:
             at = Bench(url, backend, tmp_path)
             at.apps.append(app)
-            yield at
+            try:
+                yield at
+            finally:
+                await at.close()

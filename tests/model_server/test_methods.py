@@ -96,8 +96,7 @@ def client(url: str) -> openai.AsyncOpenAI:
 async def test_a_method_for_chat_serves_both_dialects_and_streams(tmp_path: Path) -> None:
     server = Echo(config=BaseResponsesAPIModelConfig(name="m", model="echo"), server_client=ServerClient({}))
     expected = "NeMoGymChatCompletionCreateParamsNonStreaming: Hello"
-    async with serving(app(server, tmp_path)) as url:
-        at = client(url)
+    async with serving(app(server, tmp_path)) as url, client(url) as at:
         whole = await at.chat.completions.create(model="m", messages=HELLO)
         assert whole.choices[0].message.content == expected
         assert "generation_token_ids" not in (whole.choices[0].message.model_extra or {})
@@ -116,8 +115,7 @@ async def test_a_method_for_chat_serves_both_dialects_and_streams(tmp_path: Path
 
 async def test_a_method_with_a_leading_request(tmp_path: Path) -> None:
     server = WithRequest(config=BaseResponsesAPIModelConfig(name="m", model="own"), server_client=ServerClient({}))
-    async with serving(app(server, tmp_path)) as url:
-        at = client(url)
+    async with serving(app(server, tmp_path)) as url, client(url) as at:
         assert (await at.responses.create(model="m", input="Hello")).output_text == "r1 /v1/responses 1"
         completion = await at.chat.completions.create(model="m", messages=HELLO)
         assert completion.choices[0].message.content == "r1 /v1/responses 1"
@@ -127,7 +125,8 @@ async def test_a_method_that_asks_the_servers_own_backend(tmp_path: Path) -> Non
     async with scripted([Answer(chat_reply("quiet"))]) as backend:
         config = VLLMModelConfig(name="m", base_url=backend.url, model="scripted", return_token_ids=False)
         async with serving(app(Louder(config=config, server_client=ServerClient({})), tmp_path)) as url:
-            completion = await client(url).chat.completions.create(model="m", messages=HELLO)
+            async with client(url) as at:
+                completion = await at.chat.completions.create(model="m", messages=HELLO)
             assert completion.choices[0].message.content == "QUIET"
             assert backend.calls[0].json()["messages"][-1] == {"role": "user", "content": "Louder!"}
     (record,) = CaptureStore(tmp_path).calls()

@@ -102,8 +102,8 @@ async def test_the_stock_clients_and_streams_cross_workers(tmp_path: Path) -> No
     async with (
         scripted(lambda _: Answer(chunks=chunks)) as backend,
         process(tmp_path, backend.url, num_workers=2, stream="relay") as at,
+        openai.AsyncOpenAI(base_url=at.url + "/v1", api_key="none", max_retries=0) as client,
     ):
-        client = openai.AsyncOpenAI(base_url=at.url + "/v1", api_key="none", max_retries=0)
 
         async def ask(number: int) -> str:
             stream = await client.chat.completions.create(
