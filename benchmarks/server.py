@@ -28,6 +28,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from benchmarks.capture import sync_ms
+
 HOST = "127.0.0.1"
 TURNS = 6
 """The two servers are measured in turns, so that what else the machine does burdens both; medians are shown."""
@@ -327,6 +329,7 @@ def run(case: Case, calls: int, profile: bool = False) -> None:
             (*measure(*plain, case, calls // TURNS, turn), *measure(*served, case, calls // TURNS, turn))
             for turn in range(1, TURNS + 1)
         ]
+        sync = sync_ms(Path(captures)) if case.concurrent == 1 else 0.0
     base, at_base, made, at_made = (statistics.median(column) for column in zip(*turns, strict=True))
     ratio = statistics.median(turn[2] / turn[0] for turn in turns)
     print(
@@ -334,6 +337,9 @@ def run(case: Case, calls: int, profile: bool = False) -> None:
         f"{at_base:7.2f} {at_made:7.2f}{'' if ratio <= case.asked else '   above'}",
         flush=True,
     )
+    if case.concurrent == 1:
+        beyond = at_made - at_base - sync
+        print(f"    latency beyond the bare one's and a sync of {sync:.2f} ms: {beyond:.2f} ms (asked for: 0.50)")
 
 
 def main() -> None:
