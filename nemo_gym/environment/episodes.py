@@ -15,6 +15,7 @@ from pydantic.functional_serializers import SerializerFunctionWrapHandler
 
 from ..config.rows import AGENT_REF_KEY_NAME, SKILLS_REF_KEY_NAME, TASK_INDEX_KEY_NAME, TASK_SOURCE_KEY_NAME
 from .failure_kinds import FailureStage, validate_failure_kind
+from .sandbox.access import SandboxAccess
 
 _NAMES = ("task_id", "problem_id", "instance_id")
 """Where a row says which task it is."""
@@ -145,7 +146,7 @@ class ResourcesSeedSessionRequest(_Closed):
 class ResourcesSeedSessionResponse(_Closed):
     resources_session_id: str
     resources_tools: MCPServerMetadata | None = None
-    sandbox_access: dict[str, Any] | None = None
+    sandbox_access: SandboxAccess | None = None
 
 
 class ResourcesVerifyRequest(_Closed, Generic[_Input]):

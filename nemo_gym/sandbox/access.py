@@ -1,6 +1,6 @@
 """How another server goes on with a sandbox; names only."""
 
-from nemo_gym.environment.sandbox.settings import DirectSandboxConnection, SandboxAccess
+from nemo_gym.environment.sandbox.access import DirectSandboxConnection, SandboxAccess
 
 __all__ = [
     "DirectSandboxConnection",

@@ -8,12 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from nemo_gym import _resolve_under_cwd_or_install
-from nemo_gym.base_resources_server import BaseResourcesServerConfig
+from nemo_gym.base_resources_server import BaseResourcesServerConfig, ResourcesSeedSessionResponse
 from nemo_gym.episode_types import MaterializedTask
 from nemo_gym.global_config import get_hf_token
 from nemo_gym.openai_utils import NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.responses_converter import ResponsesConverter
 from nemo_gym.rollout_observability import SandboxObservation
+from nemo_gym.sandbox.access import DirectSandboxConnection, SandboxAccess
 from nemo_gym.task_materialization import materialize_task
 
 
@@ -80,3 +81,17 @@ def test_a_server_s_own_kind_may_be_said() -> None:
     assert BaseResourcesServerConfig(type="resources_servers", **told) == BaseResourcesServerConfig(**told)
     with pytest.raises(ValidationError, match="type"):
         BaseResourcesServerConfig(type="something", **told)
+
+
+def test_a_seed_gives_access_to_a_sandbox() -> None:
+    connection = DirectSandboxConnection(provider_config_ref="box", descriptor={"id": "x"})
+    given = ResourcesSeedSessionResponse(
+        resources_session_id="s", sandbox_access=SandboxAccess(connection=connection, workdir="/app")
+    )
+    written = given.model_dump(mode="json")
+    assert written["sandbox_access"]["connection"] == {
+        "kind": "direct", "provider_config_ref": "box", "descriptor": {"id": "x"}
+    }  # fmt: skip
+    assert ResourcesSeedSessionResponse.model_validate(written) == given
+    with pytest.raises(ValidationError, match="workdir"):
+        ResourcesSeedSessionResponse(resources_session_id="s", sandbox_access={"connection": connection})

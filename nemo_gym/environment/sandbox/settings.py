@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ...config.faults import did_you_mean
 
@@ -63,25 +62,6 @@ def rewrite_image(image: str | None, rewrites: list[dict[str, str]]) -> str | No
         if image is not None and image.startswith(rule["from"]):
             return rule["to"] + image.removeprefix(rule["from"])
     return image
-
-
-class DirectSandboxConnection(BaseModel):
-    """A sandbox that is reached through a provider block of the configuration."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    kind: str = "direct"
-    provider_config_ref: str
-    descriptor: dict[str, JsonValue]
-
-
-class SandboxAccess(BaseModel):
-    """How another server goes on with a sandbox that it does not own."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    connection: DirectSandboxConnection
-    workdir: str
 
 
 def _block(sandbox_provider: str | Mapping[str, Any], named_configs: Mapping[str, Any] | None) -> Mapping[str, Any]:
