@@ -31,7 +31,8 @@ BEFORE = "_ng_reward_before"
 STATELESS = "stateless"
 _VERDICT = ("reward", "mask_sample", "failure_kind", "failure_reason", META, BEFORE)
 _OF_THE_ROLLOUT = ("responses_create_params", "response", "agent_ref", TASK, REPEAT, ROLLOUT)
-_MODE_S = 30.0
+_TELL_S = 300.0
+"""A server makes its schema when it is first asked for it: seconds of work, on a machine that may be busy."""
 
 
 class Options(Struct, frozen=True):
@@ -247,7 +248,7 @@ async def _verifier(client: ServerClient, server: str) -> _Verifier:
 async def _told(client: ServerClient, server: str, path: str) -> Any:
     """None where it says nothing of the kind."""
     try:
-        async with asyncio.timeout(_MODE_S):
+        async with asyncio.timeout(_TELL_S):
             response = await client.get(server, path)
             said = await get_response_json(response)
     except (aiohttp.ClientError, OSError, ValueError) as error:
