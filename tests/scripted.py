@@ -186,7 +186,7 @@ def messages_events(reply: dict[str, Any], delay: float = 0.0) -> list[tuple[flo
         return delay, b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
 
     ends = {"stop_reason": reply["stop_reason"], "stop_sequence": reply["stop_sequence"]}
-    begun = {"content": [], "stop_reason": None, "stop_sequence": None}
+    begun: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
     begun["usage"] = reply["usage"] | {"output_tokens": 1}
     pieces = [event("message_start", message=reply | begun), event("ping")]
     for index, block in enumerate(reply["content"]):
