@@ -31,7 +31,7 @@ pytest.importorskip("ray")
 pytest.importorskip("vllm")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
 MODEL = os.environ.get("NEMO_GYM_TEST_MODEL", str(Path(__file__).parents[2] / "models" / "tiny_policy"))
 GPUS = float(os.environ.get("NEMO_GYM_TEST_GPUS", "0"))
@@ -100,6 +100,7 @@ async def until_whole(at: Served) -> float:
     return time.monotonic() - begun
 
 
+@pytest.mark.ci
 async def test_everything_listens_on_loopback_only(served: Served) -> None:
     found: dict[str, set[str]] = {}
     for process in [psutil.Process(), *served.processes()]:
@@ -120,6 +121,7 @@ def is_loopback(address: str) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
+@pytest.mark.ci
 async def test_which_addresses_are_loopback_s() -> None:
     assert [is_loopback(one) for one in ("127.0.0.1", "::1", "::ffff:127.0.0.1")] == [True] * 3
     assert [is_loopback(one) for one in ("0.0.0.0", "::", "::ffff:10.0.0.1", "192.0.2.2")] == [False] * 4
@@ -195,6 +197,7 @@ def error_is_proper(error: Exception) -> bool:
     return isinstance(error, (openai.APIError, anthropic.APIError)) and bool(error.message)
 
 
+@pytest.mark.nightly
 async def test_nothing_is_dropped_when_a_replica_is_killed(served: Served) -> None:
     drawn = random.Random(9)
     answered: list[str] = []

@@ -268,7 +268,8 @@ async def test_a_replica_that_restarts_has_the_current_weights(model, checkpoint
     version = model.weights.version
     assert version > 0
     (replica,) = model._deployment.engine.replicas
-    core = next(one for one in psutil.Process().children(recursive=True) if "EngineCore" in command_of(one))
+    actor = psutil.Process((await replica.ask("describe"))["pid"])
+    core = next(one for one in actor.children(recursive=True) if "EngineCore" in command_of(one))
     core.kill()
     request = babble("harbour")
     reply = await asyncio.wait_for(model.generate(request, call := Call(request)), 300)
