@@ -117,7 +117,7 @@ def test_what_sdks_ask_through_ng_serve_becomes_token_rows(served: Served) -> No
     assert {row["reward"] for row in rows} == {None}
 
 
-@pytest.mark.parametrize("client", ["codex", "openclaw"])
+@pytest.mark.parametrize("client", ["codex", pytest.param("openclaw", marks=pytest.mark.nightly)])
 def test_what_an_agent_asks_through_ng_serve_becomes_token_rows(served: Served, tmp_path: Path, client: str) -> None:
     """The model is too small to do what an agent asks of it; what it said is training data all the same."""
     home = tmp_path / "home"
