@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,11 @@ from ..rollouts.results import Result, files, lines, row
 from .choice import choose
 from .conversation import Gap, Turn, conversation, question
 from .timeline import Timeline, timeline
+
+if TYPE_CHECKING:
+    from ..capture import CaptureStore
+    from ..capture.reader import ShardReader
+    from ..capture.record import CallRecord
 
 log = logging.getLogger("nemo_gym.viewer")
 FAILURES, TASKS = 20, 100
@@ -142,11 +147,22 @@ class _Calls:
         places = [Path(captures)] if captures is not None else []
         places += [folder / "captures" for folder in (*folders, *shards)]
         self._stores = [CaptureStore(place) for place in dict.fromkeys(places) if place.is_dir()]
+        self._opened: dict[Path, ShardReader] = {}
+
+    def _calls(self, store: CaptureStore, rollout_id: str) -> list[CallRecord]:
+        """As `store.calls`, but a shard is opened once for all rollouts: one that is still written is read whole."""
+        found: list[CallRecord] = []
+        for path in store.paths():
+            shard = self._opened.get(path) or store.shard(path)
+            if shard is not None:
+                self._opened[path] = shard
+                found += shard.records(rollout_id)
+        return sorted(found, key=lambda record: (record.times.received, record.call_id))
 
     def timeline(self, result: Result) -> Timeline | None:
         for store in self._stores if result.rollout_id else ():
             try:
-                found = timeline(list(store.calls(result.rollout_id)), result.started, result.seconds)
+                found = timeline(self._calls(store, result.rollout_id), result.started, result.seconds)
             except (OSError, ValueError) as error:
                 log.warning("captures of rollout %s cannot be read: %s", result.rollout_id, error)
                 continue
