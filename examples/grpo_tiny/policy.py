@@ -134,7 +134,7 @@ class Policy:
         for part in _parts(rows):
             unlikely = -self._logprobs(part).sum() / tokens
             unlikely.backward()
-            loss += float(unlikely)
+            loss += float(unlikely.detach())
         self._climb()
         return loss
 
