@@ -40,10 +40,14 @@ class Process(Struct):
     cpu_s: float = 0.0
     sizes: list[tuple[int, int]] = []
 
-    def growth(self, settled: int) -> int:
-        """Between the largest it was when it had settled and the largest it was after."""
+    def growth(self, settled: int, before_the_end: int | None = None) -> int:
+        """Between the largest it was when it had settled and the largest it was after.
+
+        Args:
+            before_the_end: all rollouts; with it, what comes after the last of them (the report) is left out.
+        """
         before = [size for done, size in self.sizes if done <= settled]
-        after = [size for done, size in self.sizes if done > settled]
+        after = [size for done, size in self.sizes if done > settled and done != before_the_end]
         return max(after, default=0) - max(before, default=0) if before and after else 0
 
 
