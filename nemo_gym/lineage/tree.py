@@ -159,10 +159,13 @@ class _Rollout:
 
     def _prior(self, node: _Node, choice: int, reading: _Reading, turn: Turn) -> Prior | None:
         completion = node.completions[choice]
-        if node.prompt_ids is None or completion is None or node.tools != reading.tools or turn.role != "assistant":
+        if node.prompt_ids is None or completion is None or node.tools != reading.tools:
             return None
+        end, messages = turn.end, reading.request.messages
+        if turn.role != "assistant":  # reasoning was all it said, and of that an empty message is left, or nothing
+            end = end + 1 if end < len(messages) and messages[end].role == "assistant" else 0
         tokens = node.prompt_ids + completion
-        return Prior(node.call_id, tokens, turn.end, node.reasoned[choice], len(node.prompt_ids))
+        return Prior(node.call_id, tokens, end, node.reasoned[choice], len(node.prompt_ids))
 
     def _left_behind(self, node: _Node, reading: _Reading) -> Prior | None:
         """Its tokens, none of whose messages stand where they were: they tell how far the prompt is still the same."""

@@ -57,13 +57,13 @@ class Chat:
         """Sends its calls' results back; False when there are none, None when it said nothing to go on from."""
         message = reply["choices"][0]["message"]
         calls = message.get("tool_calls") or []
+        if not calls and not message.get("content"):
+            return None
         kept: Body = {"role": "assistant", "content": message.get("content")}
         if self._draw.random() < 0.5 and message.get("reasoning_content"):
             kept["reasoning_content"] = message["reasoning_content"]
         if calls:
             kept["tool_calls"] = [self._rewritten(call) for call in calls]
-        elif kept["content"] is None:
-            kept["content"] = ""
         self._said.append(kept)
         for call in kept.get("tool_calls") or ():
             self._said.append({"role": "tool", "tool_call_id": call["id"], "content": told(self._draw)})
@@ -74,15 +74,6 @@ class Chat:
         arguments = reprinted(function["arguments"], self._draw)
         short = re.sub("[^A-Za-z0-9]", "", call["id"])[:40]
         return {"id": short, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
-
-
-class Moving(Chat):
-    """OpenClaw's chat mode: a message of context at the end of each request, which moves along."""
-
-    def body(self, most: int) -> Body:
-        body = super().body(most)
-        context = {"role": "user", "content": f"<context>{self._draw.randint(0, 999)}</context>"}
-        return body | {"messages": [*self._said, context]}
 
 
 class Responses:
