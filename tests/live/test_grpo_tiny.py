@@ -124,4 +124,4 @@ def test_a_policy_improves_on_tasks_that_it_never_saw(tmp_path: Path, more: list
 def test_other_ways_to_learn_raise_it_too(tmp_path: Path, method: str) -> None:
     (result,) = ran(tmp_path / "out", "--method", method, seconds=3600)
     print(f"\n{method}: {result['before']:.3f} -> {result['after']:.3f}, low {result['low']:.3f}")
-    assert result["low"] > (0.25 if method == "trl" else 0.05)
+    assert result["low"] > 0.2
