@@ -66,7 +66,6 @@ class Server(SimpleResponsesAPIModel):
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     config = BaseResponsesAPIModelConfig(name="policy", model="tiny")
-    takes_ids = True
     context = ServerContext(
         "policy", "responses_api_models", "x", {}, run_id="run1", admin_key="a", capture={"dir": str(folder)}
     )
