@@ -91,7 +91,10 @@ async def test_one_that_dies_too_often_is_given_up_and_says_why(local_ray, tmp_p
         await one.ask("die")
     assert (one.state, one.restarts) == ("lost", 2)
     assert states == ["ready", "restarting", "ready", "lost"]
-    assert (tmp_path / "started").read_text() == "xx"
+    with pytest.raises(ModelError, match="is given up"):
+        await one.ask("check")
+    # Ray may have begun the next start before it was told to leave it.
+    assert (tmp_path / "started").read_text() in ("xx", "xxx")
 
 
 async def test_a_restart_has_the_current_weights_before_it_is_ready(local_ray, tmp_path):
