@@ -197,7 +197,7 @@ def error_is_proper(error: Exception) -> bool:
     return isinstance(error, (openai.APIError, anthropic.APIError)) and bool(error.message)
 
 
-@pytest.mark.nightly
+@pytest.mark.ci
 async def test_nothing_is_dropped_when_a_replica_is_killed(served: Served) -> None:
     drawn = random.Random(9)
     answered: list[str] = []
