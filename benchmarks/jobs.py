@@ -21,11 +21,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psutil
 from msgspec import Struct
+
+from benchmarks.server import Canned
 
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
@@ -80,21 +81,10 @@ REPLY = msgspec.json.encode(
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
-class Instant(asyncio.Protocol):
-    def connection_made(self, transport: Any) -> None:
-        self.transport, self.data = transport, b""
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-        while (end := self.data.find(b"\r\n\r\n")) >= 0:
-            head = self.data[:end].lower()
-            place = head.find(b"content-length:")
-            size = int(head[place + 15 :].split(b"\r\n")[0]) if place >= 0 else 0
-            if len(self.data) < end + 4 + size:
-                return
-            self.data = self.data[end + 4 + size :]
-            body = REPLY if head.startswith(b"post") else b'{"object":"list","data":[{"id":"m","object":"model"}]}'
-            self.transport.write(_OK % len(body) + body)
+class Instant(Canned):
+    def answered(self, head: bytes) -> bytes:
+        body = REPLY if head.startswith(b"post") else b'{"object":"list","data":[{"id":"m","object":"model"}]}'
+        return _OK % len(body) + body
 
 
 def backend(fd: int) -> None:

@@ -158,9 +158,12 @@ def called() -> bytes:
 
 
 class Canned(asyncio.Protocol):
-    """Answers every request with the same bytes; the first line of a request names none of them."""
+    """Answers every request with the same bytes; one that looks at a request's head has an `answered` of its own."""
 
     answer = b""
+
+    def answered(self, head: bytes) -> bytes:
+        return self.answer
 
     def connection_made(self, transport: Any) -> None:
         self.transport, self.data = transport, b""
@@ -174,7 +177,7 @@ class Canned(asyncio.Protocol):
             if len(self.data) < end + 4 + size:
                 return
             self.data = self.data[end + 4 + size :]
-            self.transport.write(self.answer)
+            self.transport.write(self.answered(head))
 
 
 async def backend(sock: socket.socket) -> None:
