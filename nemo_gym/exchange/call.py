@@ -35,6 +35,10 @@ class Prior(Struct, frozen=True, gc=False):
     """Whether the completion began with reasoning."""
     prompt: int = 0
     """How many of the tokens were the prompt's; 0 where it is not known."""
+    left_out: bool = False
+    """Whether the client left the call's own turn out, as some do with one that was reasoning alone."""
+    parts: int = 0
+    """Of the message behind those, so many parts are covered too: a client may join what stood around such a turn."""
 
 
 class Call:

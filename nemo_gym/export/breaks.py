@@ -91,10 +91,10 @@ def _cause(record: CallRecord, before: CallRecord, messages: int) -> str:
     request, reply = record.sent or record.received, before.reply
     if request is None or reply is None or not reply.choices:
         return "foreign_history"
+    said = reply.choices[0].parts
     returned = list(_turn(record, messages))
     if not returned:
-        return "foreign_history"
-    said = reply.choices[0].parts
+        return "reasoning_dropped" if said and all(isinstance(part, Reasoning) for part in said) else "foreign_history"
     if _calls(said) != _calls(returned):
         return "arguments_reserialised"
     if any(isinstance(part, Reasoning) and part.text for part in said) and not any(

@@ -28,6 +28,10 @@ def broken(prior: Prior, prompt: array, request: ModelRequest, relation: str) ->
         return None
     if relation in ("retry", "compaction"):
         return at, relation
+    if prior.left_out:
+        return at, "reasoning_dropped" if prior.reasoned else "template_boundary"
+    if prior.messages == 0:
+        return at, "compaction"  # the client moved or rewrote what stood before the turn
     turn = prior.messages - 1
     if not 0 <= turn < len(request.messages) or request.messages[turn].role != "assistant":
         return at, "foreign_history"

@@ -1,8 +1,9 @@
 """The calls of each rollout as a forest: which call a request continues, and how.
 
-A parent is found by content in normal form, never by what a client claims. All branches are kept: a retry is
-a sibling of the call it repeats. Memory is bounded: the least recently used rollouts are forgotten first, and
-token ids before that; what was forgotten is not linked, never linked wrongly.
+A parent is found by content in normal form, never by what a client claims; a turn that said nothing (reasoning alone)
+may be left out, and is found by what it answered. All branches are kept: a retry is a sibling of the call it repeats.
+Memory is bounded: the least recently used rollouts are forgotten first, and token ids before that; what was forgotten
+is not linked, never linked wrongly.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ..exchange.call import Prior
-from ..exchange.parts import Message, Part, Reasoning, ToolCall, plain_text
+from ..exchange.parts import Message, Part, Reasoning, Refusal, Text, ToolCall, plain_text
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from .normal import Turn, chain, tools_digest, turns
@@ -38,7 +39,7 @@ class _Node(Struct, eq=False):
     head: bytes
     """System messages and the first user message."""
     keys: list[bytes]
-    """Under which this node is found in `after` and `aside`."""
+    """Under which this node is found in `after`, `aside` and `silent`."""
     prompt_ids: array | None
     completions: tuple[array | None, ...]
     reasoned: tuple[bool, ...]
@@ -50,6 +51,14 @@ class _Node(Struct, eq=False):
     def size(self) -> int:
         arrays = (self.prompt_ids, *self.completions)
         return sum([len(ids) * ids.itemsize for ids in arrays if ids is not None])
+
+
+class _Seam(Struct, eq=False):
+    """Where an earlier call's conversation ends in a request; as Prior has it."""
+
+    messages: int
+    left_out: bool = False
+    parts: int = 0
 
 
 class _Reading(Struct, eq=False):
@@ -121,6 +130,8 @@ class _Rollout:
         self._requests: dict[bytes, _Node] = {}
         self._after: dict[bytes, tuple[_Node, int]] = {}
         self._aside: dict[bytes, _Node] = {}
+        self._silent: dict[bytes, tuple[_Node, int]] = {}
+        """By the request: choices of which nothing need come back."""
         self._last: _Reading | None = None
         self._placed: dict[int, tuple[_Reading, str | None, str]] = {}
         """Requests that are being answered, by identity, and where they were found to belong."""
@@ -147,25 +158,44 @@ class _Rollout:
 
     def _continues(self, request: ModelRequest, reading: _Reading) -> tuple[str | None, str, Prior | None]:
         for count in range(len(reading.turns), 0, -1):
-            found = self._after.get(reading.keys[count])
+            found = self._before(reading, count)
             if found is not None:
-                node, choice = found
+                node, choice, seam = found
                 relation = "compaction" if node.has_tools and _asks_for_summary(request) else "turn"
-                return node.call_id, relation, self._prior(node, choice, reading, reading.turns[count - 1])
+                return node.call_id, relation, self._prior(node, choice, reading, seam)
         moved = self._without_moving_message(reading)
         if moved is not None:
             return moved.call_id, "turn", self._left_behind(moved, reading)
         return self._unconnected(request, reading)
 
-    def _prior(self, node: _Node, choice: int, reading: _Reading, turn: Turn) -> Prior | None:
+    def _before(self, reading: _Reading, count: int) -> tuple[_Node, int, _Seam] | None:
+        """The call that the first `count` turns are the conversation of, or a part of the last of them."""
+        end = reading.turns[count - 1].end
+        if count < len(reading.turns) and (silent := self._silent.get(reading.keys[count])) is not None:
+            return *silent, _Seam(end, reading.request.messages[end - 1].role != "assistant")
+        if (after := self._after.get(reading.keys[count])) is not None:
+            return *after, _Seam(end)
+        return self._joined(reading, count) if self._silent else None
+
+    def _joined(self, reading: _Reading, count: int) -> tuple[_Node, int, _Seam] | None:
+        """The call that said nothing, and whose request ended with some parts of this turn's message."""
+        end = reading.turns[count - 1].end
+        while reading.request.messages[end - 1].role == "assistant":
+            end -= 1
+        message = reading.request.messages[end - 1]
+        for parts in range(len(message.parts) - 1, 0, -1) if message.role == "user" else ():
+            for turn in turns([Message("user", message.parts[:parts])]):
+                silent = self._silent.get(chain(reading.keys[count - 1], turn.digest))
+                if silent is not None:
+                    return *silent, _Seam(end - 1, True, parts)
+        return None
+
+    def _prior(self, node: _Node, choice: int, reading: _Reading, seam: _Seam) -> Prior | None:
         completion = node.completions[choice]
         if node.prompt_ids is None or completion is None or node.tools != reading.tools:
             return None
-        end, messages = turn.end, reading.request.messages
-        if turn.role != "assistant":  # reasoning was all it said, and of that an empty message is left, or nothing
-            end = end + 1 if end < len(messages) and messages[end].role == "assistant" else 0
-        tokens = node.prompt_ids + completion
-        return Prior(node.call_id, tokens, end, node.reasoned[choice], len(node.prompt_ids))
+        tokens, prompt = node.prompt_ids + completion, len(node.prompt_ids)
+        return Prior(node.call_id, tokens, seam.messages, node.reasoned[choice], prompt, seam.left_out, seam.parts)
 
     def _left_behind(self, node: _Node, reading: _Reading) -> Prior | None:
         """Its tokens, none of whose messages stand where they were: they tell how far the prompt is still the same."""
@@ -238,11 +268,16 @@ class _Rollout:
     def _found_after(self, node: _Node, choice: int, reading: _Reading, parts: tuple[Part, ...]) -> None:
         said = Message("assistant", parts)
         turn = turns([said])
-        key = _extended(reading, len(reading.turns), said, turn)
-        self._after[key] = (node, choice)
-        node.keys.append(key)
-        if len(reading.turns) > 1 and reading.turns[-1].role == "user":
-            aside = _extended(reading, len(reading.turns) - 1, said, turn)
+        if turn:
+            key = _extended(reading, len(reading.turns), said, turn)
+            self._after[key] = (node, choice)
+            node.keys.append(key)
+        if _is_silent(parts) and reading.turns:
+            self._silent[reading.keys[-1]] = (node, choice)
+            node.keys.append(reading.keys[-1])
+        before = reading.turns[:-1]
+        if before and reading.turns[-1].role == "user" and (turn or before[-1].role != "system"):
+            aside = _extended(reading, len(before), said, turn)
             self._aside[aside] = node
             node.keys.append(aside)
 
@@ -257,8 +292,9 @@ class _Rollout:
         if self._requests.get(node.request_key) is node:
             del self._requests[node.request_key]
         for key in node.keys:
-            if key in self._after and self._after[key][0] is node:
-                del self._after[key]
+            for found in (self._after, self._silent):
+                if key in found and found[key][0] is node:
+                    del found[key]
             if self._aside.get(key) is node:
                 del self._aside[key]
 
@@ -315,9 +351,18 @@ def _ids(choice: Choice) -> array | None:
 def _as_replayed(choice: Choice) -> list[tuple[Part, ...]]:
     """What a client may have of this choice: a call that was cut off is withheld in some dialects (A19)."""
     parts = choice.parts
-    if choice.finish == "length" and len(parts) > 1 and isinstance(parts[-1], ToolCall):
+    if choice.finish == "length" and parts and isinstance(parts[-1], ToolCall):
         return [parts, parts[:-1]]
+    if choice.finish == "cancelled" and _is_silent(parts):
+        return []  # the client has nothing of it, and goes on from what was before
     return [parts]
+
+
+def _is_silent(parts: Sequence[Part]) -> bool:
+    """Whether a client may leave the turn out: nothing is in it that it shows or must send back."""
+    return all(
+        isinstance(part, Reasoning) or (isinstance(part, Text | Refusal) and not part.text.strip()) for part in parts
+    )
 
 
 def _asks_for_summary(request: ModelRequest) -> bool:

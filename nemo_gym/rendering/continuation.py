@@ -22,6 +22,8 @@ from ..lineage import prefix
 from .renderer import Renderer
 
 _SENTINEL = "x7qSentinelK3v"
+_LEFT_OUT = "-"
+"""In the place of a turn that is put back: a template may leave one out that is empty."""
 
 
 class Rendered(Struct, frozen=True):
@@ -41,12 +43,33 @@ def render(renderer: Renderer, request: ModelRequest, prior: Prior | None, *, ex
     shared = prefix.shared(prior.tokens, full)
     if shared == len(prior.tokens) and (not exact or _turn_ends(renderer, prior.tokens, full)):
         return Rendered(full, "exact")
-    ids = (_bridged(renderer, request, prior) or _continued(renderer, request, prior, full)) if exact else None
+    ids = _gone_on(renderer, request, prior, full) if exact else None
     if ids is not None:
         return Rendered(ids, "exact")
     if shared == len(prior.tokens):
         return Rendered(full, "exact")
     return Rendered(full, "template", (shared, _cause(renderer, request, prior, shared, full)))
+
+
+def _gone_on(renderer: Renderer, request: ModelRequest, prior: Prior, full: array) -> array | None:
+    if prior.left_out:
+        request, prior = _put_back(request, prior)
+        try:
+            full = renderer.ids(request)
+        except InvalidRequest:
+            return None
+    return _bridged(renderer, request, prior) or _continued(renderer, request, prior, full)
+
+
+def _put_back(request: ModelRequest, prior: Prior) -> tuple[ModelRequest, Prior]:
+    """The conversation with a turn of the model's where the client left one out; what it said is in its tokens."""
+    before, after = request.messages[: prior.messages], request.messages[prior.messages :]
+    if prior.parts and after:
+        joined, *rest = after
+        before = (*before, replace(joined, parts=joined.parts[: prior.parts], origin=None))
+        after = (replace(joined, parts=joined.parts[prior.parts :], origin=None), *rest)
+    messages = (*before, Message("assistant", (Text(_LEFT_OUT),)), *after)
+    return replace(request, messages=messages), replace(prior, messages=len(before) + 1, left_out=False, parts=0)
 
 
 def _turn_ends(renderer: Renderer, tokens: array, full: array) -> bool:
@@ -90,6 +113,10 @@ def _continued(renderer: Renderer, request: ModelRequest, prior: Prior, full: ar
 
 def _cause(renderer: Renderer, request: ModelRequest, prior: Prior, shared: int, full: array) -> str:
     turn = prior.messages - 1
+    if prior.left_out:
+        return "reasoning_dropped" if prior.reasoned else "template_boundary"
+    if prior.messages == 0:
+        return "compaction"  # the client moved or rewrote what stood before the turn
     if not _answered(request, prior):
         return "foreign_history"
     if renderer.decode(full).startswith(renderer.decode(prior.tokens)):

@@ -57,6 +57,18 @@ def test_causes(messages: Any, prompt: array, relation: str, reasoned: bool, fou
     assert broken(prior, prompt, ModelRequest(messages), relation) == found
 
 
+@pytest.mark.parametrize(
+    ("prior", "cause"),
+    [
+        (Prior("c", ids(1, 2, 3), 0), "compaction"),  # context that moved
+        (Prior("c", ids(1, 2, 3), 1, reasoned=True, left_out=True), "reasoning_dropped"),
+        (Prior("c", ids(1, 2, 3), 1, left_out=True), "template_boundary"),
+    ],
+)
+def test_a_turn_that_is_not_where_it_was_is_still_ours(prior: Prior, cause: str) -> None:
+    assert broken(prior, ids(1, 9), ModelRequest((USER, USER)), "turn") == (1, cause)
+
+
 async def test_a_break_at_a_server_that_renders_is_recorded(tmp_path: Path) -> None:
     """Ids of a vLLM over HTTP: the second prompt goes on from the first call, the third does not."""
     prompts = iter([[1, 2], [1, 2, 10, 11, 3], [1, 2, 10, 11, 3, 20, 99, 4]])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+import pytest
+
 from nemo_gym.exchange.parts import Message, Reasoning, Text, ToolCall, ToolResult
 from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace
 from nemo_gym.exchange.request import ModelRequest
@@ -177,6 +179,61 @@ def test_a_cut_off_call_may_be_missing_from_the_replay():  # A19
     lineage.add("c1", "a", FIRST, said(Text("I will"), ToolCall("search", '{"q": "pa'), finish="length"))
     found = lineage.find("a", ask(*FIRST.messages, Message("assistant", (Text("I will"),)), user("go on")))
     assert found[:2] == ("c1", "turn")
+
+
+SILENT = (Reasoning("hm"),)
+
+
+@pytest.mark.parametrize("parts", [SILENT, (*SILENT, Text("")), (*SILENT, Text("\n\n")), ()])
+@pytest.mark.parametrize("kept", [None, (), (Text(""),), SILENT])
+def test_a_turn_that_said_nothing_is_found_when_it_is_left_out(parts, kept):
+    lineage = Lineage()
+    lineage.add("c1", "a", FIRST, said(*parts))
+    turn = () if kept is None else (Message("assistant", kept),)
+    second = ask(*FIRST.messages, *turn, user("well?"))
+    parent, relation, prior = lineage.find("a", second)
+    assert (parent, relation) == ("c1", "turn")
+    assert prior is not None and prior.tokens == array("i", [1, 2, 3, 4, 5])
+    assert (prior.messages, prior.left_out, prior.parts) == (2 + len(turn), not turn, 0)
+    lineage.add("c2", "a", second, said(*parts, prompt=(1, 2, 3, 4, 5, 6)))  # and again
+    parent, _, prior = lineage.find("a", ask(*FIRST.messages, user("well?"), user("go on")))
+    assert parent == "c2"
+    assert prior is not None and (prior.messages, prior.left_out) == (3, True)
+    lineage.add("c3", "a", second, said(Text("It rains.")))  # a retry of it
+    parent, relation, prior = lineage.find("a", second)
+    assert (parent, relation) == ("c1", "retry")
+    assert prior is not None and prior.call_id == "c1"
+    assert lineage.find("a", ask(*second.messages, Message("assistant", (Text("It rains."),)), user("x")))[0] == "c3"
+
+
+def test_a_turn_that_said_nothing_is_found_in_a_message_that_was_joined():
+    lineage = Lineage()
+    asked = Message("user", (Text("weather?"), Text("in Paris")))
+    lineage.add("c1", "a", ask(SYSTEM, asked), said(*SILENT))
+    joined = Message("user", (*asked.parts, Text("well?"), Text("now")))
+    parent, relation, prior = lineage.find("a", ask(SYSTEM, joined))
+    assert (parent, relation) == ("c1", "turn")
+    assert prior is not None and (prior.messages, prior.left_out, prior.parts) == (1, True, 2)
+    lineage.add("c2", "a", ask(SYSTEM, joined), said(Text("Rain."), prompt=(1, 2, 3, 4, 5, 6)))
+    third = ask(SYSTEM, joined, Message("assistant", (Text("Rain."),)), user("thanks"))
+    parent, _, prior = lineage.find("a", third)
+    assert parent == "c2"
+    assert prior is not None and (prior.messages, prior.left_out) == (3, False)
+
+
+def test_a_task_of_its_own_does_not_continue_a_turn_that_said_nothing():
+    lineage = Lineage()
+    lineage.add("c1", "a", FIRST, said(*SILENT))
+    assert lineage.find("a", ask(SYSTEM, user("Another task")))[:2] != ("c1", "turn")
+    lineage.add("c2", "b", FIRST, said(*SILENT, finish="cancelled"))  # of that the client has nothing
+    assert lineage.find("b", ask(*FIRST.messages, user("well?")))[1] != "turn"
+
+
+def test_what_is_dropped_is_not_found():
+    lineage = Lineage(max_calls=1)
+    lineage.add("c1", "a", FIRST, said(*SILENT))
+    lineage.add("c2", "a", ask(user("x")), said(Text("y")))
+    assert lineage.find("a", ask(*FIRST.messages, user("well?")))[0] != "c1"
 
 
 def test_requests_without_turns():

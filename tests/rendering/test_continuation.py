@@ -50,6 +50,36 @@ def test_what_a_client_rewrites_does_not_matter(renderer, written, turn_message)
     assert tail == "\n<|im_start|>user\n<tool_response>\nsunny\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
 
 
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_turn_that_the_client_left_out_is_kept(renderer, joined, ended):
+    request, tokens = turn(renderer, "<think>\nHm.\n</think>\n\n" + "<|im_end|>" * ended)
+    go_on = Message("user", (Text("Well?"),))
+    later = (Message("user", (*ASK.parts, *go_on.parts)),) if joined else (ASK, go_on)
+    seam = (0, 1) if joined else (1, 0)
+    prior = Prior("p", tokens, seam[0], True, 0, True, seam[1])
+    asked = ModelRequest(later, tools=request.tools)
+    rendered = render(renderer, asked, prior)
+    assert (rendered.history, rendered.prefix_break) == ("exact", None)
+    assert rendered.ids[: len(tokens)] == tokens
+    tail = renderer.decode(rendered.ids[len(tokens) :]).removeprefix("<|im_end|>")
+    assert tail == "\n<|im_start|>user\nWell?<|im_end|>\n<|im_start|>assistant\n"
+    anew = render(renderer, asked, prior, exact=False)
+    assert (anew.history, anew.prefix_break[1]) == ("template", "reasoning_dropped")
+
+
+def test_context_that_moved_is_no_foreign_history(renderer):
+    request, tokens = turn(renderer, "Sun<|im_end|>", (ASK, Message("user", (Text("<context>"),))))
+    answer = Message("assistant", (Text("Sun"),))
+    rendered = render(
+        renderer, ModelRequest((ASK, answer, *request.messages[1:]), tools=(TOOL,)), Prior("p", tokens, 0)
+    )
+    position, cause = rendered.prefix_break
+    assert (rendered.history, cause) == ("template", "compaction")
+    assert rendered.ids[:position] == tokens[:position]
+    assert renderer.decode(tokens[:position]).endswith("Paris?<|im_end|>\n<|im_start|>")
+
+
 def test_an_odd_tokenisation_is_kept(renderer):
     request, _ = turn(renderer, "")
     prompt = render(renderer, request, None).ids
