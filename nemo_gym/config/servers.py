@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from . import paths
 from .faults import did_you_mean
-from .requirements import unmet
+from .requirements import declared, unmet
 
 _RUN = re.compile(r"^\s+(?:app\s*=\s*)?(\w+)\.run_webserver\(", re.M)
 
@@ -86,22 +86,32 @@ def _load(path: Path, kind: str, implementation: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    kept = list(sys.path)
+    kept, known_before = list(sys.path), set(sys.modules)
     sys.path[:0] = [str(path.parent), str(path.parents[2])]  # as when it runs
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        del sys.modules[name]
-        if unmet(path.with_name("requirements.txt")):
-            raise NotInstalled(f"needs the module {error.name}") from None
-        raise EntrypointError(f"needs the module {error.name}, which is not installed") from None
     except (Exception, SystemExit) as error:
         del sys.modules[name]
+        if not isinstance(error, SyntaxError) and unmet(declared(path.parent)):
+            raise NotInstalled(f"cannot be loaded without what it needs: {error}") from None
+        if isinstance(error, ModuleNotFoundError):
+            raise EntrypointError(f"needs the module {error.name}, which is not installed") from None
         raise EntrypointError(f"{paths.shown(path)} cannot be loaded: {type(error).__name__}: {error}") from None
     finally:
         sys.path[:] = kept
+        _forget_neighbours(path.parent, known_before)
     return module
+
+
+def _forget_neighbours(folder: Path, known_before: set[str]) -> None:
+    """Modules beside an entrypoint that it imported by their bare names: the next server may have a `utils` too."""
+    for name in sys.modules.keys() - known_before:
+        module, top = sys.modules[name], name.partition(".")[0]
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        beside = (folder / top).is_dir() or (folder / f"{top}.py").is_file()
+        if beside and any(place is not None and Path(place).is_relative_to(folder) for place in places):
+            del sys.modules[name]
 
 
 def _server_class(module: ModuleType, path: Path) -> type[BaseModel]:

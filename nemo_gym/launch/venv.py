@@ -17,14 +17,14 @@ import venv
 from pathlib import Path
 
 from nemo_gym.config import paths
-from nemo_gym.config.requirements import lines, unmet
+from nemo_gym.config.requirements import declared, lines, unmet
 
 _MADE = ".made"
 
 
 def command(entrypoint: Path) -> list[str]:
     """How a server is started: by the project's own Python, or by this module."""
-    if unmet(entrypoint.with_name("requirements.txt")):
+    if unmet(declared(entrypoint.parent)):
         return [sys.executable, "-u", "-m", "nemo_gym.launch.venv", str(entrypoint)]
     return [sys.executable, "-u", str(entrypoint)]
 
@@ -70,10 +70,11 @@ def _make(folder: Path, beside: Path, wanted: list[str]) -> None:
 
 def main() -> None:
     entrypoint = Path(sys.argv[1])
+    wanted = declared(entrypoint.parent)
     try:
-        python = environment(entrypoint.with_name("requirements.txt"))
+        python = environment(wanted)
     except (subprocess.CalledProcessError, OSError) as error:
-        sys.exit(f"its requirements.txt cannot be installed: {error}")
+        sys.exit(f"its {wanted.name} cannot be installed: {error}")
     os.execv(python, [str(python), "-u", str(entrypoint)])
 
 

@@ -1,6 +1,7 @@
 """Every fault is found at once, without starting anything, and its message names key, place and what was expected."""
 
 import socket
+import sys
 
 import pytest
 
@@ -141,6 +142,30 @@ def test_a_module_that_nothing_will_install_is_named(folder):
     assert fault.endswith("needs the module no_such_module, which is not installed")
     (folder / "resources_servers/tiny/requirements.txt").write_text("no-such-module\n")  # it gets its own environment
     assert said() == []
+
+
+@pytest.mark.parametrize("source", ["from msgspec import run\n", "raise RuntimeError('git is not here')\n"])
+def test_what_an_environment_of_its_own_may_mend_is_no_fault(folder, source):
+    (folder / "resources_servers/tiny/app.py").write_text(source)
+    (folder / "resources_servers/tiny/pyproject.toml").write_text('[project]\ndependencies = ["no-such-module"]\n')
+    assert said() == []
+    (folder / "resources_servers/tiny/app.py").write_text("def broken(:\n")
+    assert "SyntaxError" in said()[0]
+
+
+def test_servers_with_modules_of_one_name_beside_them(folder):
+    """Each gets its own `helpers`, as it does when it runs."""
+    for name in ("one", "two"):
+        place = folder / "resources_servers" / name
+        place.mkdir()
+        (place / "helpers.py").write_text(f"{name.upper()} = 1\n")
+        source = (folder / "resources_servers/tiny/app.py").read_text()
+        (place / "app.py").write_text(f"from helpers import {name.upper()}\n{source}")
+    (folder / "both.yaml").write_text(
+        "".join(f"{name}: {{resources_servers: {{{name}: {{entrypoint: app.py}}}}}}\n" for name in ("one", "two"))
+    )
+    assert find_problems(compose(["+config_paths=[both.yaml]"])) == []
+    assert "helpers" not in sys.modules
 
 
 def test_nothing_configured(folder):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nemo_gym.config.requirements import lines, unmet
+from nemo_gym.config.requirements import declared, lines, unmet
 from nemo_gym.launch import venv
 
 
@@ -36,6 +36,33 @@ def test_this_package_is_not_asked_for(tmp_path):
     for own in ("nemo-gym", "nemo_gym[test]>=0.7", "-e nemo-gym[dev] @ ../../", "-e ../../", "--editable ../../[dev]"):
         (tmp_path / "requirements.txt").write_text(own)
         assert lines(tmp_path / "requirements.txt") == []
+
+
+def test_a_project_file_says_it_as_well(tmp_path):
+    project = tmp_path / "pyproject.toml"
+    project.write_text(
+        """[project]
+name = "env"
+dependencies = ["nemo-gym[dev]", "msgspec>=0.20", "infilling", "beside", "pinned>=1"]
+[tool.uv.sources]
+nemo-gym = { path = "../..", editable = true }
+infilling = { git = "https://127.0.0.1/infilling.git", rev = "abc" }
+beside = { path = "./beside", editable = true }
+pinned = { index = "somewhere" }
+"""
+    )
+    assert declared(tmp_path) == project
+    assert lines(project) == [
+        "msgspec>=0.20",
+        "infilling @ git+https://127.0.0.1/infilling.git@abc",
+        "-e ./beside",
+        "pinned>=1",
+    ]
+    assert unmet(project) == lines(project)[1:]
+    assert venv.command(tmp_path / "app.py")[:4] == [sys.executable, "-u", "-m", "nemo_gym.launch.venv"]
+    (tmp_path / "requirements.txt").write_text("msgspec\n")  # where both are, this one counts
+    assert declared(tmp_path).name == "requirements.txt"
+    assert venv.command(tmp_path / "app.py") == [sys.executable, "-u", str(tmp_path / "app.py")]
 
 
 def test_a_server_without_such_shares_the_projects(tmp_path):
