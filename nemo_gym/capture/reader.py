@@ -1,13 +1,14 @@
 """Shards as they are read: every whole batch of a file, torn or still being written.
 
-An open shard is a stream; a sealed one is a file of large, compressed batches, of which only the columns asked for
-are unpacked. Where contents, parents and rollouts lie is found in the sidecar of a sealed shard, or by reading the
-shard once. Only a few unpacked batches are held at a time.
+An open shard is a stream of small batches; a sealed one is a file of large, compressed ones, of which only the columns
+asked for are unpacked. Where contents, parents and rollouts lie is found in the sidecar of a sealed shard, or by
+reading the shard once. Only a few batches are held at a time, of either.
 """
 
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -26,7 +27,7 @@ from .schema import VERSION, Row, row_digest
 from .shard import END_OF_STREAM, MAGIC
 
 _HELD = 8
-"""Unpacked batches of a sealed shard that are held."""
+"""Batches of a shard that are held."""
 
 
 class ShardReader:
@@ -43,10 +44,8 @@ class ShardReader:
         """Bytes after the last whole batch."""
         self.count = 0
         """Of batches."""
-        self._stream: list[pa.RecordBatch] = []
         self._file: _File | None = None
-        self._ends: list[int] = []
-        self._schema: pa.Schema | None = None
+        self._stream: _Stream | None = None
         with path.open("rb") as file:
             self._head = len(MAGIC) if file.read(len(MAGIC)) == MAGIC else 0
         if self._head:
@@ -66,9 +65,7 @@ class ShardReader:
 
     @property
     def sealed(self) -> bool:
-        if self._file is not None:
-            return True
-        return bool(self._stream) and self._stream[-1].column("kind")[-1].as_py() == "end"
+        return self._file is not None or (self._stream is not None and self._stream.sealed)
 
     # ---- the stream
 
@@ -78,45 +75,17 @@ class ShardReader:
         if self.size == 0:
             return
         self.__dict__.pop("places", None)
-        known = len(self._stream)
-        with self._source() as source:
-            source.seek(self._ends[-1] if self._ends else self._head)
-            try:
-                while True:
-                    message = pa.ipc.read_message(source)
-                    if self._schema is None:
-                        self._schema = _checked(pa.ipc.read_schema(message), self.path)
-                    else:
-                        self._stream.append(pa.ipc.read_record_batch(message, self._schema))
-                    self._ends.append(source.tell())
-            except (EOFError, OSError, pa.ArrowInvalid):
-                pass  # the end, or a tear
-            if not self.sealed and len(self._stream) > known and not _sound(self._stream[-1]):
-                self._stream.pop()  # after a power cut the last batch may have its length and not its bytes
-                self._ends.pop()
-            self.count = len(self._stream)
-            whole = self._ends[-1] if self._ends else 0
-            source.seek(whole)
-            closed = self.sealed and source.read(len(END_OF_STREAM) + 1) == END_OF_STREAM
-            self.torn = 0 if closed else self.size - whole
-
-    def _source(self) -> pa.NativeFile:
-        """Mapped only when it is closed: a writer may cut what it could not write, and a map does not survive that."""
-        with self.path.open("rb") as file:
-            file.seek(max(self.size - len(END_OF_STREAM), 0))
-            closed = file.read() == END_OF_STREAM
-        return pa.memory_map(str(self.path)) if closed else pa.OSFile(str(self.path), "rb")
+        if self._stream is None:
+            self._stream = _Stream(self.path, self._head)
+        self.torn = self._stream.refresh(self.size)
+        self.count = self._stream.count
 
     @property
-    def ends(self) -> list[int]:
+    def ends(self) -> Sequence[int]:
         """Where the head and each batch end in the file."""
-        if self._file is not None and not self._ends:
-            with pa.memory_map(str(self.path)) as source:
-                source.seek(self._head)
-                for _ in range(self.count + 1):
-                    pa.ipc.read_message(source)
-                    self._ends.append(source.tell())
-        return self._ends
+        if self._file is not None:
+            return self._file.ends
+        return () if self._stream is None else self._stream.ends
 
     def chains(self) -> Iterator[bytes]:
         """What each batch's `chain` has to be."""
@@ -132,7 +101,10 @@ class ShardReader:
 
     def batch(self, number: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """With these columns at least."""
-        return self._stream[number] if self._file is None else self._file.batch(number, columns)
+        if self._file is not None:
+            return self._file.batch(number, columns)
+        assert self._stream is not None
+        return self._stream.batch(number)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         return (self.batch(number, columns) for number in range(self.count))
@@ -150,12 +122,12 @@ class ShardReader:
                 yield from to_rows(batch, numbers)
 
     def of_rollout(self, rollout_id: str | None) -> Iterator[tuple[int, list[int] | None]]:
-        """The batches in which rows of a rollout may lie, and which rows, where an index says so; all for None."""
-        if rollout_id is None or self._sidecar is None:
+        """The batches in which rows of a rollout lie, and which rows; all for None."""
+        if rollout_id is None:
             yield from ((number, None) for number in range(self.count))
             return
         found: dict[int, list[int]] = {}
-        for number, row in self._sidecar.find(rollout_key(rollout_id)):
+        for number, row in self.places.find(rollout_key(rollout_id)):
             found.setdefault(number, []).append(row)
         yield from sorted((number, sorted(rows)) for number, rows in found.items() if number < self.count)
 
@@ -191,12 +163,76 @@ class ShardReader:
         return found + [key for data in stored if data for key in references(data)]
 
     @cached_property
-    def _sidecar(self) -> Places | None:
-        return mapped(self.path, self.size) if self._file is not None else None
-
-    @cached_property
     def places(self) -> Places:
-        return self._sidecar or made_of(self.batches(INDEXED))
+        sidecar = mapped(self.path, self.size) if self._file is not None else None
+        return sidecar or made_of(self.batches(INDEXED))
+
+
+class _Held:
+    """The last few batches."""
+
+    def __init__(self) -> None:
+        self._batches: OrderedDict[object, pa.RecordBatch] = OrderedDict()
+
+    def get(self, key: object) -> pa.RecordBatch | None:
+        return self._batches.get(key)
+
+    def put(self, key: object, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self._batches[key] = batch
+        if len(self._batches) > _HELD:
+            self._batches.popitem(last=False)
+        return batch
+
+
+class _Stream:
+    """An open shard, or a torn one. It is kept open: when it is sealed meanwhile, its name is gone and it is not.
+
+    It is read and never mapped: a writer may cut what it could not write, and a map does not survive that.
+    """
+
+    def __init__(self, path: Path, head: int) -> None:
+        self._path = path
+        self._source = pa.OSFile(str(path), "rb")
+        self._head = head
+        self._schema: pa.Schema | None = None
+        self._held = _Held()
+        self.ends = array("q")
+        self.sealed = False
+
+    @property
+    def count(self) -> int:
+        return max(len(self.ends) - 1, 0)
+
+    def refresh(self, size: int) -> int:
+        """Finds what has come since; gives how many bytes there are after the last whole batch."""
+        source, known, last = self._source, self.count, None
+        source.seek(self.ends[-1] if self.ends else self._head)
+        try:
+            while True:
+                message = pa.ipc.read_message(source)
+                if self._schema is None:
+                    self._schema = _checked(pa.ipc.read_schema(message), self._path)
+                else:
+                    last = pa.ipc.read_record_batch(message, self._schema)
+                self.ends.append(source.tell())
+        except (EOFError, OSError, pa.ArrowInvalid):
+            pass  # the end, or a tear
+        if last is not None and self.count > known:
+            self.sealed = last.column("kind")[-1].as_py() == "end"
+            if not self.sealed and not _sound(last):
+                self.ends.pop()  # after a power cut the last batch may have its length and not its bytes
+        whole = self.ends[-1] if self.ends else 0
+        source.seek(whole)
+        closed = self.sealed and source.read(len(END_OF_STREAM) + 1) == END_OF_STREAM
+        return 0 if closed else size - whole
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        batch = self._held.get(number)
+        if batch is None:
+            self._source.seek(self.ends[number])
+            message = pa.ipc.read_message(self._source)
+            batch = self._held.put(number, pa.ipc.read_record_batch(message, self._schema))
+        return batch
 
 
 class _File:
@@ -207,8 +243,9 @@ class _File:
         everything = pa.ipc.open_file(self._source)
         self.schema: pa.Schema = everything.schema
         self.count: int = everything.num_record_batches
+        self._path = path
         self._readers: dict[tuple[str, ...] | None, pa.RecordBatchFileReader] = {None: everything}
-        self._held: OrderedDict[tuple[int, tuple[str, ...] | None], pa.RecordBatch] = OrderedDict()
+        self._held = _Held()
 
     def batch(self, number: int, columns: Sequence[str] | None) -> pa.RecordBatch:
         key = (number, None if columns is None else tuple(sorted(set(columns))))
@@ -216,10 +253,18 @@ class _File:
         if batch is None:
             batch = self._held.get(key)
         if batch is None:
-            batch = self._held[key] = self._reader(key[1]).get_batch(number)
-            if len(self._held) > _HELD:
-                self._held.popitem(last=False)
+            batch = self._held.put(key, self._reader(key[1]).get_batch(number))
         return batch
+
+    @cached_property
+    def ends(self) -> Sequence[int]:
+        ends = array("q")
+        with pa.memory_map(str(self._path)) as source:
+            source.seek(len(MAGIC))
+            for _ in range(self.count + 1):
+                pa.ipc.read_message(source)
+                ends.append(source.tell())
+        return ends
 
     def _reader(self, columns: tuple[str, ...] | None) -> pa.RecordBatchFileReader:
         reader = self._readers.get(columns)

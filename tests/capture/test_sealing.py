@@ -165,3 +165,20 @@ def test_a_shard_that_is_written_is_not_sealed(tmp_path):
         assert not is_written(path.with_suffix(".arrow"))
 
     asyncio.run(run())
+
+
+def test_an_open_shard_is_read_a_few_batches_at_a_time_and_to_its_end(tmp_path):
+    """However long it is; and when it is sealed while it is read, what was found of it is still there."""
+    made = [one for number in range(60) for one in conversation(2, rollout_id=f"r{number}", words=200, ids=200)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing_module, "seal", lambda path: None)
+        write(tmp_path, made)
+    (path,) = CaptureStore(tmp_path).paths()
+    before = pa.total_allocated_bytes()
+    shard = CaptureStore(tmp_path).shard(path)
+    assert shard is not None and shard.count > 100
+    assert list(shard.records("r7")) == made[14:16]
+    assert pa.total_allocated_bytes() - before < path.stat().st_size / 4
+    assert seal(path) is not None and not path.exists()
+    assert list(shard.records("r58")) == made[116:118]
+    assert list(shard.records()) == made
