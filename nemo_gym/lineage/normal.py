@@ -2,7 +2,8 @@
 
 Equal here: one string and one text part; an argument string and its re-serialisation; item ids of any kind;
 a tool call id and what is left of it when only letters and digits, at most 40, are kept; `developer` and
-`system`; reasoning kept or dropped; one assistant turn in one message or in several. Everything else differs.
+`system`; reasoning kept or dropped; whitespace kept or dropped around what the assistant says; one assistant turn in
+one message or in several. Everything else differs.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def _turn(role: str, messages: Sequence[Message]) -> bytes:
     if element is not None and element.turn is not None:
         return element.turn
     atoms = list(_atoms([part for message in messages for part in message.parts]))
+    if role == "assistant":
+        atoms = [trimmed for atom in atoms if (trimmed := _trimmed(atom))]
     digest = _digest([role, atoms]) if atoms else b""
     if element is not None:
         element.turn = digest
@@ -111,6 +114,14 @@ def _atoms(parts: Iterable[Part]) -> Iterator[tuple[Any, ...]]:
         yield _atom(part)
     if text:
         yield "text", text
+
+
+def _trimmed(atom: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Nothing where a text is whitespace alone: what stands between reasoning and a call is often left out."""
+    if atom[0] != "text":
+        return atom
+    text = atom[1].strip()
+    return ("text", text) if text else ()
 
 
 def _atom(part: Part) -> tuple[Any, ...]:

@@ -73,6 +73,19 @@ def test_an_assistant_turn_in_several_messages_is_one():
     assert prior.messages == 4
 
 
+@pytest.mark.parametrize("kept", ["Let me look.", " Let me look.\n", "\n\nLet me look."])
+def test_whitespace_around_what_was_said_may_be_left_out(kept):
+    lineage = Lineage()
+    lineage.add("c1", "a", FIRST, said(Text("\n\nLet me look.\n"), CALL, Text("\n")))
+    lineage.add("c2", "a", ask(SYSTEM, user("rain?")), said(Reasoning("hm"), Text("\n\n"), CALL))
+    for first, parent, parts in ((FIRST, "c1", (Text(kept), CALL)), (ask(SYSTEM, user("rain?")), "c2", (CALL,))):
+        found = lineage.find("a", ask(*first.messages, Message("assistant", parts), user("x")))
+        assert found[:2] == (parent, "turn")
+        assert found[2] is not None
+    inner = Message("assistant", (Text("Let  me look."), CALL))
+    assert lineage.find("a", ask(*FIRST.messages, inner, user("x")))[1] != "turn"
+
+
 def test_a_changed_answer_is_no_continuation():
     lineage = started()
     other = ToolCall("search", '{"q":"rome","n":1}', call_id="call_1-x")

@@ -1,4 +1,8 @@
-"""Conversations as clients hold them: each turn sent back as its client rewrites it, in any of the three dialects."""
+"""Conversations as clients hold them: each turn sent back as its client rewrites it, in any of the three dialects.
+
+Reasoning comes back as it was, in another spelling, or not at all; a turn of which nothing else is left comes back
+empty, or is left out whole.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import json
 import random
 import re
 from typing import Any
+
+import httpx
 
 Body = dict[str, Any]
 
@@ -53,21 +59,25 @@ class Chat:
         tools = [{"type": "function", "function": {"name": n, "description": d, "parameters": s}} for n, d, s in TOOLS]
         return {"model": "m", "messages": self._said, "tools": tools, "max_tokens": most}
 
-    def answered(self, reply: Body) -> bool | None:
-        """Sends its calls' results back; False when there are none, None when it said nothing to go on from."""
+    def answered(self, reply: Body) -> bool:
+        """Sends its calls' results back; False when there are none."""
         message = reply["choices"][0]["message"]
         calls = message.get("tool_calls") or []
-        if not calls and not message.get("content"):
-            return None
-        kept: Body = {"role": "assistant", "content": message.get("content")}
-        if self._draw.random() < 0.5 and message.get("reasoning_content"):
-            kept["reasoning_content"] = message["reasoning_content"]
+        content = message.get("content") or ""
+        if not calls and not content.strip() and self._draw.random() < 0.5:
+            return False
+        kept: Body = {"role": "assistant", "content": content if content.strip() else ""}
+        if message.get("reasoning_content"):
+            kept |= self._reasoning(message["reasoning_content"])
         if calls:
             kept["tool_calls"] = [self._rewritten(call) for call in calls]
         self._said.append(kept)
         for call in kept.get("tool_calls") or ():
             self._said.append({"role": "tool", "tool_call_id": call["id"], "content": told(self._draw)})
         return bool(calls)
+
+    def _reasoning(self, text: str) -> Body:
+        return self._draw.choice([{}, {"reasoning_content": text}, {"reasoning": text.strip() + "\n"}])
 
     def _rewritten(self, call: Body) -> Body:
         function = call["function"]
@@ -76,8 +86,21 @@ class Chat:
         return {"id": short, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
+class Moving(Chat):
+    """A message of context that stands last in each request, and is moved along instead of left (OpenClaw)."""
+
+    def __init__(self, draw: random.Random) -> None:
+        super().__init__(draw)
+        self._calls = 0
+
+    def body(self, most: int) -> Body:
+        self._calls += 1
+        context = {"role": "user", "content": f"<context>step {self._calls}</context>"}
+        return super().body(most) | {"messages": [*self._said, context]}
+
+
 class Responses:
-    """Items sent back as they came, but for reasoning that is left out and arguments that are printed anew."""
+    """Items sent back as they came, but for reasoning, and arguments that are printed anew."""
 
     path = "/v1/responses"
 
@@ -92,13 +115,16 @@ class Responses:
         tools = [{"type": "function", "name": n, "description": d, "parameters": s} for n, d, s in TOOLS]
         return {"model": "m", "input": self._said, "tools": tools, "max_output_tokens": most, "store": False}
 
-    def answered(self, reply: Body) -> bool | None:
+    def answered(self, reply: Body) -> bool:
         calls = []
-        if not reply["output"]:
-            return None
-        silent = self._draw.random() < 0.5 and any(item["type"] != "reasoning" for item in reply["output"])
+        way = self._draw.choice(["dropped", "kept", "respelled"])
         for item in reply["output"]:
-            if item["type"] == "reasoning" and silent:
+            if item["type"] == "reasoning" and way != "kept":
+                if way == "respelled":
+                    text = "".join(part["text"] for part in item["summary"])
+                    self._said.append(
+                        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+                    )
                 continue
             if item["type"] == "function_call":
                 item = item | {"arguments": reprinted(item["arguments"], self._draw)}
@@ -110,7 +136,8 @@ class Responses:
 
 
 class Messages:
-    """Arguments that are objects, thinking dropped or kept, a cache mark that moves."""
+    """Arguments that are objects, thinking dropped or kept, a cache mark that moves; one message of the user's at a
+    time, so that what stood around a turn that is left out is joined."""
 
     path = "/v1/messages"
 
@@ -133,13 +160,28 @@ class Messages:
         said[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
         return {"model": "m", "messages": said, "tools": tools, "max_tokens": most}
 
-    def answered(self, reply: Body) -> bool | None:
+    def answered(self, reply: Body) -> bool:
         said = [block for block in reply["content"] if block["type"] != "thinking"]
-        kept = said if said and self._draw.random() < 0.5 else reply["content"]
-        if not kept:
-            return None
+        said = [block for block in said if block["type"] != "text" or block["text"].strip()]
+        kept = said if self._draw.random() < 0.5 else reply["content"]
         calls = [block["id"] for block in kept if block["type"] == "tool_use"]
-        self._said.append({"role": "assistant", "content": kept})
+        if kept:
+            self._said.append({"role": "assistant", "content": kept})
         if calls:
             self._user([{"type": "tool_result", "tool_use_id": one, "content": told(self._draw)} for one in calls])
         return bool(calls)
+
+
+DIALECTS: tuple[Any, ...] = (Chat, Responses, Messages)
+
+
+async def held(client: httpx.AsyncClient, base: str, kind: Any, draw: random.Random, most: int) -> None:
+    """One conversation, to its end, of `most` calls at most; some of its turns are cut."""
+    conversation = kind(draw)
+    conversation.ask(asked(draw))
+    for _ in range(draw.randint(2, most)):
+        body = conversation.body(draw.choice([5, 40, 40, 40])) | {"temperature": 1.0, "stream": False}
+        answer = await client.post(base + kind.path, json=body)
+        assert answer.status_code == 200, answer.text
+        if not conversation.answered(answer.json()):
+            conversation.ask(asked(draw))
