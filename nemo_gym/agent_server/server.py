@@ -7,31 +7,34 @@ that hangs up ends the rollout (`web.service` sees to it), so none goes on after
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request
 from pydantic import BaseModel
 
-from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
+from ..config.rows import OBSERVABILITY_ENABLED_KEY_NAME
+from ..config.types import AggregateMetrics, AggregateMetricsRequest
 from ..environment.metrics import AggregateMetricsMixin
 from ..environment.server import BaseRunRequest, BaseVerifyResponse
 from ..web.bugs import AnswersBugs
 from ..web.correlation import rollout_path, valid_rollout_id
 from ..web.rollout import rollout_context
-from ..web.service import SimpleServer
 from .failures import RolloutFailed, answer_failure
+from .sessions import AgentSessions, AgentSessionsConfig
 
 __all__ = ["BaseResponsesAPIAgentConfig", "Body", "SimpleResponsesAPIAgent"]
 
 
-class BaseResponsesAPIAgentConfig(BaseRunServerInstanceConfig):
+class BaseResponsesAPIAgentConfig(AgentSessionsConfig):
     skip_verification: bool = False
     """Take `skip_verification_reward` instead of asking the environment."""
     skip_verification_reward: float = 0.0
+    token_id_capture: bool = False
+    """Kept for configurations that set it: every call is recorded, with its token ids where they are known."""
 
 
-class SimpleResponsesAPIAgent(AggregateMetricsMixin, SimpleServer):
+class SimpleResponsesAPIAgent(AggregateMetricsMixin, AgentSessions):
     config: BaseResponsesAPIAgentConfig
 
     def setup_webserver(self) -> FastAPI:
@@ -43,6 +46,8 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, SimpleServer):
         app.post("/ng-rollout/{rollout_id}/v1/responses", include_in_schema=False)(self.responses)
         app.post("/run")(self._within_rollout(self.run))
         app.post("/aggregate_metrics")(self.aggregate_metrics)
+        app.post("/v1/agent_sessions")(self.seed_agent_session)
+        app.post("/v1/agent_sessions/close")(self.close_agent_session)
         return app
 
     async def responses(self, body: Annotated[Any, Body()]) -> Any:
@@ -95,6 +100,11 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, SimpleServer):
     def resolve_model_base_url(self, model_server_name: str, rollout_id: str | None = None) -> str:
         """The base URL that an OpenAI client takes, `/v1` included."""
         return self.server_client.base_url(model_server_name) + rollout_path(rollout_id, "/v1")
+
+    def _model_call_capture_enabled(self) -> bool:
+        """Whether the run asks agents to say what they saw beside their response (`observability_enabled`)."""
+        said = getattr(self.server_client, "global_config_dict", None)
+        return isinstance(said, Mapping) and bool(said.get(OBSERVABILITY_ENABLED_KEY_NAME))
 
 
 BaseResponsesAPIAgent = SimpleResponsesAPIAgent

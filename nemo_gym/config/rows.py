@@ -18,3 +18,13 @@ TASK_SOURCE_KEY_NAME = "task_source"
 SKILLS_REF_KEY_NAME = "skills_ref"
 CACHE_DIR_KEY_NAME = "cache_dir"
 HF_TOKEN_KEY_NAME = "hf_token"
+
+NG_FAILURE_CLASS_KEY = "_ng_failure_class"
+"""The kind of a failure that an environment or an agent answers with in a rollout's place."""
+NG_NO_PERSIST_KEY = "_ng_no_persist"
+NG_TERMINAL_KEY = "_ng_failure_terminal"
+
+OBSERVABILITY_ENABLED_KEY_NAME = "observability_enabled"
+TOKEN_ID_CAPTURE_BLOCK = "token_id_capture"
+DISALLOWED_PORTS_KEY_NAME = "disallowed_ports"
+RESULTS_DIR_KEY_NAME = "results_dir"

@@ -1,5 +1,6 @@
 """Sandboxes, as environments import them; names only."""
 
+from nemo_gym.environment.sandbox.blocking import Sandbox
 from nemo_gym.environment.sandbox.client import AsyncSandbox
 from nemo_gym.environment.sandbox.kinds import (
     SandboxCreateError,
@@ -26,6 +27,7 @@ from nemo_gym.environment.sandbox.settings import resolve_provider_config, resol
 __all__ = [
     "AsyncSandbox",
     "ConnectableProvider",
+    "Sandbox",
     "SandboxCreateError",
     "SandboxCreateVerificationError",
     "SandboxEndpoint",

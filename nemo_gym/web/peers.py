@@ -33,6 +33,7 @@ class ServerClient:
         kinds: instance name to kind, where it is known.
         global_config_dict: in place of both, a configuration whose servers have a host and a port.
         head_server_config: kept for callers that give it; addresses are never asked of a head server here.
+        key: given with each call that has none, where the run's servers ask for one.
     """
 
     def __init__(
@@ -42,23 +43,27 @@ class ServerClient:
         *,
         global_config_dict: Mapping[str, Any] | None = None,
         head_server_config: Any = None,
+        key: str = "",
     ) -> None:
         found = _servers(global_config_dict or {})
         self.base_urls = {name: url for name, (_, url) in found.items()} | dict(base_urls or {})
         self.kinds = {name: kind for name, (kind, _) in found.items()} | dict(kinds or {})
+        self.headers = {"authorization": f"Bearer {key}"} if key else {}
 
     @classmethod
     def load_from_global_config(cls, head_server_config: Any = None) -> ServerClient:
         """A client of this process' run."""
-        from .service import context
+        from .service import client_of, context
 
         told = context()
-        return cls(told.servers, told.kinds) if told is not None else cls()
+        return client_of(told) if told is not None else cls()
 
     async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
         """A call that says which rollout it is made in, unless its path does."""
         if not url_path.startswith(ROLLOUT_PREFIX) and (about := rollout_headers()):
             kwargs["headers"] = about | dict(kwargs.get("headers") or {})
+        if self.headers and not any(name.lower() == "authorization" for name in kwargs.get("headers") or {}):
+            kwargs["headers"] = self.headers | dict(kwargs.get("headers") or {})
         return await request(method, self.base_url(server_name) + url_path, **kwargs)
 
     async def get(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:
@@ -111,7 +116,12 @@ class _Attributes(dict):
 
 
 async def request(method: str, url: str, **kwargs: Any) -> ClientResponse:
-    """One request by the pooled client; `json` may be a plain value or a pydantic object."""
+    """One request by the pooled client; `json` may be a plain value or a pydantic object.
+
+    Of NeMo Gym's own keywords, `_max_connection_retries` counts; `_internal` and `_server_name` change nothing here.
+    """
+    tries = _tries(kwargs.pop("_max_connection_retries", None))
+    kwargs = {key: value for key, value in kwargs.items() if key not in ("_internal", "_server_name")}
     if (body := kwargs.pop("json", None)) is not None:
         kwargs["data"] = client.dumps(body)
         kwargs["headers"] = {"Content-Type": "application/json", **(kwargs.get("headers") or {})}
@@ -119,15 +129,19 @@ async def request(method: str, url: str, **kwargs: Any) -> ClientResponse:
         del kwargs["cookies"]
         kwargs["headers"] = {**(kwargs.get("headers") or {}), **({"Cookie": header} if header else {})}
     wait = _FIRST_WAIT_S
-    for attempt in range(1, _TRIES + 1):
+    for attempt in range(1, tries + 1):
         try:
             return await client.session().request(method, url, **kwargs)
         except ClientConnectorError as error:
-            if attempt == _TRIES or not isinstance(error.os_error, ConnectionRefusedError):
+            if attempt == tries or not isinstance(error.os_error, ConnectionRefusedError):
                 raise
         await asyncio.sleep(wait)
         wait *= 2
     raise AssertionError("unreachable")
+
+
+def _tries(retries: int | None) -> int:
+    return _TRIES if retries is None else min(_TRIES, 1 + max(0, retries))
 
 
 def _plain_cookies(cookies: Any) -> str | None:

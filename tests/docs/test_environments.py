@@ -14,12 +14,13 @@ from nemo_gym.cli.main import COMMANDS
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "fern" / "pages" / "environments.mdx").read_text()
 SURFACE = [
-    "base_resources_server", "base_responses_api_agent", "base_responses_api_model", "config_types", "episode_types",
-    "failure_kinds", "global_config", "judge", "mcp_auto_exposure", "openai_utils", "prompt", "reward_profile",
-    "responses_converter", "rollout_correlation", "rollout_observability", "sandbox", "sandbox.access",
-    "sandbox.config", "sandbox.providers", "sandbox.providers.base", "sandbox.providers.local",
-    "sandbox.providers.registry", "sandbox.utils", "server_utils", "task_materialization",
-    "testing.session_conformance", "verifier_fixture",
+    "base_resources_server", "base_responses_api_agent", "base_responses_api_model", "config_types", "deliverables",
+    "episode_types", "failure_kinds", "global_config", "judge", "mcp_auto_exposure", "openai_utils", "path_utils",
+    "prompt", "reward_profile", "responses_converter", "rollout_collection", "rollout_correlation",
+    "rollout_observability", "sandbox", "sandbox.access", "sandbox.agent_tools", "sandbox.config", "sandbox.providers",
+    "sandbox.providers.base", "sandbox.providers.local", "sandbox.providers.registry", "sandbox.utils",
+    "server_utils", "single_agent_turn_types", "task_data", "task_materialization", "testing.session_conformance",
+    "tool_access", "verifier_fixture",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from nemo_gym.sandbox import (
     AsyncSandbox,
+    Sandbox,
     SandboxCreateError,
     SandboxExecResult,
     SandboxHandle,
@@ -188,3 +189,25 @@ def test_what_sandboxes_share() -> None:
     assert cpu_cap_env(2.5)["OMP_NUM_THREADS"] == "2"
     assert set(cpu_cap_env(0.5)) == set(CPU_CAP_ENV_VARS)
     assert set(cpu_cap_env(0.5).values()) == {"1"}
+
+
+def test_a_sandbox_for_code_that_is_not_async(tmp_path: Path) -> None:
+    (tmp_path / "given.txt").write_text("given")
+    with Sandbox({"local": {}}, SandboxSpec(files={"a.txt": "one"})) as sandbox:
+        sandbox.start()
+        assert sandbox.status() == SandboxStatus.RUNNING
+        sandbox.upload(tmp_path / "given.txt", "b.txt")
+        assert sandbox.exec("cat a.txt b.txt").stdout == "onegiven"
+        sandbox.download("a.txt", tmp_path / "back.txt")
+        assert (tmp_path / "back.txt").read_text() == "one"
+    assert sandbox.status() == SandboxStatus.STOPPED
+    sandbox.stop()
+    with pytest.raises(RuntimeError, match=r"Sandbox.exec\(\): it is stopped"):
+        sandbox.exec("true")
+
+
+async def test_it_is_not_for_code_that_is() -> None:
+    sandbox = Sandbox({"local": {}}, SandboxSpec())
+    with pytest.raises(RuntimeError, match="use AsyncSandbox"):
+        sandbox.start()
+    await asyncio.to_thread(sandbox.stop)

@@ -9,12 +9,16 @@ from pydantic import ValidationError
 
 from nemo_gym import _resolve_under_cwd_or_install
 from nemo_gym.base_resources_server import BaseResourcesServerConfig, ResourcesSeedSessionResponse
+from nemo_gym.config_types import DatasetConfig
+from nemo_gym.deliverables import is_deliverable
 from nemo_gym.episode_types import MaterializedTask
 from nemo_gym.global_config import get_hf_token
-from nemo_gym.openai_utils import NeMoGymResponseCreateParamsNonStreaming
+from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
+from nemo_gym.path_utils import aggregate_metrics_path_for, failures_path_for, materialized_path_for
 from nemo_gym.responses_converter import ResponsesConverter
 from nemo_gym.rollout_observability import SandboxObservation
 from nemo_gym.sandbox.access import DirectSandboxConnection, SandboxAccess
+from nemo_gym.single_agent_turn_types import SingleAgentTurnTaskInput
 from nemo_gym.task_materialization import materialize_task
 
 
@@ -95,3 +99,42 @@ def test_a_seed_gives_access_to_a_sandbox() -> None:
     assert ResourcesSeedSessionResponse.model_validate(written) == given
     with pytest.raises(ValidationError, match="workdir"):
         ResourcesSeedSessionResponse(resources_session_id="s", sandbox_access={"connection": connection})
+
+
+def test_a_response_that_was_dumped_by_name_is_the_same() -> None:
+    """Verifiers answer with `**body.model_dump()`, where the SDK's `async` and `schema` have other names."""
+    form = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    tools = [{"type": "function", "name": "f", "parameters": {}, "strict": None}]
+    told = {"id": "r", "created_at": 1, "model": "m", "object": "response", "output": [], "parallel_tool_calls": False}
+    response = NeMoGymResponse(**told, tool_choice="auto", tools=tools, text={"format": form})
+    assert NeMoGymResponse(**response.model_dump()) == response
+    assert NeMoGymResponse(**response.model_dump(mode="json", by_alias=True)) == response
+
+
+def test_one_turn_of_one_agent_takes_a_flat_row() -> None:
+    flat = {"responses_create_params": {"input": "?"}, "answer": "4"}
+    read = SingleAgentTurnTaskInput.model_validate(flat)
+    assert read.task_data == {"answer": "4"}
+    again = SingleAgentTurnTaskInput.model_validate({**flat, "task_data": {"answer": "4", "unit": "m"}})
+    assert again.task_data == {"answer": "4", "unit": "m"}
+    with pytest.raises(ValidationError, match="one value in task_data"):
+        SingleAgentTurnTaskInput.model_validate({**flat, "task_data": {"answer": "5"}})
+    with pytest.raises(ValidationError, match="task_data"):
+        SingleAgentTurnTaskInput.model_validate({**flat, "task_data": []})
+
+
+def test_files_by_custom(tmp_path: Path) -> None:
+    for name in ("report.docx", "history.json", "log.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "reference_files").mkdir()
+    assert [path.name for path in sorted(tmp_path.iterdir()) if is_deliverable(path)] == ["report.docx"]
+    rollouts = tmp_path / "rollouts.jsonl"
+    assert failures_path_for(rollouts) == tmp_path / "rollouts_failures.jsonl"
+    assert materialized_path_for(rollouts) == tmp_path / "rollouts_materialized_inputs.jsonl"
+    assert aggregate_metrics_path_for(rollouts) == tmp_path / "rollouts_aggregate_metrics.json"
+
+
+def test_a_data_set_says_how_it_is_made() -> None:
+    told = {"name": "d", "type": "example", "jsonl_fpath": "d.jsonl", "prepare_script": "envs/d/prepare.py"}
+    assert DatasetConfig(**told).prepare_script == Path("envs/d/prepare.py")
+    assert DatasetConfig(**told).prepare_dependencies == []

@@ -439,6 +439,29 @@ def accumulate_response_usage(
     return result
 
 
+_WIRE_NAMES = {"async_": "async", "schema_": "schema"}
+"""Fields of the SDK's models whose names are not the wire's: `model_dump()` writes them as Python has them."""
+
+
+def _wire_named(value: Any) -> Any:
+    if not isinstance(value, dict) or not value.keys() & _WIRE_NAMES.keys():
+        return value
+    return {_WIRE_NAMES.get(name, name): one for name, one in value.items()}
+
+
 class NeMoGymResponse(sdk.Response):
     output: list[NeMoGymResponseOutputItem]  # type: ignore[assignment]
     usage: NeMoGymResponseUsage | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dumped_by_name(cls, data: Any) -> Any:
+        """What `model_dump()` made is read as what it was: verifiers answer with `**body.model_dump()`."""
+        if not isinstance(data, dict):
+            return data
+        told: dict[str, Any] = {}
+        if isinstance(tools := data.get("tools"), list):
+            told["tools"] = [_wire_named(tool) for tool in tools]
+        if isinstance(text := data.get("text"), dict) and "format" in text:
+            told["text"] = {**text, "format": _wire_named(text["format"])}
+        return {**data, **told}

@@ -17,7 +17,7 @@ from .provider import (
     create_provider,
 )
 
-_COMMAND_S = 180.0
+COMMAND_S = 180.0
 
 
 class AsyncSandbox:
@@ -79,7 +79,7 @@ class AsyncSandbox:
         *,
         cwd: str | None = None,
         env: dict[str, str] | None = None,
-        timeout_s: float | None = _COMMAND_S,
+        timeout_s: float | None = COMMAND_S,
         user: str | int | None = None,
         preserve_background_services: bool = False,
     ) -> SandboxExecResult:
