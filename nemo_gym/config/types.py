@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -63,6 +63,10 @@ class DatasetConfig(BaseModel):
     jsonl_fpath: str
     num_repeats: int = Field(default=1, ge=1)
     license: str | None = None
+    prepare_script: Path | None = None
+    """By which the file is made, where it is not in the repository."""
+    prepare_dependencies: list[str] = []
+    taskset: str | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _trained_on_by_licence(self) -> DatasetConfig:
