@@ -14,6 +14,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,14 @@ def recorded() -> pa.RecordBatch:
     return to_batch(rows)
 
 
-def under_other_ids(batch: pa.RecordBatch, number: int, chain: bytes) -> pa.Buffer:
+def under_other_ids(batch: pa.RecordBatch, number: int, chain: bytes) -> bytes:
     for name in ("call_id", "parent_call_id", "rollout_id"):
         place = batch.schema.get_field_index(name)
         ids = pc.binary_join_element_wise(batch.column(place), str(number), "-")
         batch = batch.set_column(place, batch.schema.field(place), ids)
     place = batch.schema.get_field_index("chain")
     first = pa.array([chain, *[None] * (batch.num_rows - 1)], DIGEST)
-    return batch.set_column(place, batch.schema.field(place), first).serialize()
+    return batch.set_column(place, batch.schema.field(place), first).serialize().to_pybytes()
 
 
 def made(folder: Path, calls: int) -> None:
@@ -60,7 +61,7 @@ def made(folder: Path, calls: int) -> None:
     for number in range(0, calls // batch.num_rows):
         if number * batch.num_rows % SHARD == 0:
             shard = Shard(folder / f"policy-1-{number}.arrows", "none")
-        shard.append(under_other_ids(batch, number, shard.chain))
+        shard.append(shard.following(partial(under_other_ids, batch, number)))
         if (number + 1) * batch.num_rows % SHARD == 0 or number == calls // batch.num_rows - 1:
             shard.seal()
             assert seal(shard.path) is not None

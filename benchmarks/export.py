@@ -17,6 +17,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def make(folder: Path, count: int, turns: int, tokens: int) -> None:
         for number in range(count // TOGETHER):
             if shard is None:
                 shard = Shard(captures / f"policy_model-1-{number}.arrows", "none")
-            shard.append(under_other_ids(batch, number, shard.chain))
+            shard.append(shard.following(partial(under_other_ids, batch, number)))
             journal.writelines(
                 row.replace(b'"_ID"', b'"rollout-%d-%d"' % (one, number)) for one, row in enumerate(results)
             )

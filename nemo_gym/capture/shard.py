@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
-
-import pyarrow as pa
 
 from .columns import to_message
 from .schema import SCHEMA, VERSION, Row, row_digest
@@ -36,7 +35,7 @@ class File:
         with contextlib.suppress(OSError):  # where there are no locks, only `repair` misses it
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # says that its writer lives
 
-    def write(self, data: bytes | pa.Buffer) -> None:
+    def write(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._fd, rest) :]
@@ -54,18 +53,22 @@ class File:
 
 
 class Shard:
-    """An open shard. Only the writer's thread calls `append` and `seal` once it runs."""
+    """An open shard. Only the writer's thread calls `append` and `seal` once it runs.
+
+    Batches are appended in the order in which they were serialised, one after the other.
+    """
 
     def __init__(self, path: Path, durability: Durability, open_file: type[File] = File) -> None:
         self.path = path
-        self.size = 0
-        self.batches = 0
+        self.size = self._empty = 0
         self._durability = durability
         self._chain = blake2b(digest_size=16)
         self._file = open_file(path)
         try:
-            self._write(SCHEMA.serialize())
-            self._sync()
+            head = SCHEMA.serialize().to_pybytes()
+            self._chain.update(head)
+            self.append(head)
+            self._empty = self.size
             if durability == "fsync":
                 sync_directory(path.parent)
         except BaseException:
@@ -74,30 +77,39 @@ class Shard:
             raise
 
     @property
-    def chain(self) -> bytes:
-        """Over all that is written so far."""
-        return self._chain.digest()
+    def holds_any(self) -> bool:
+        """Whether there is any batch."""
+        return self.size > self._empty
 
-    def append(self, batch: pa.Buffer, *, sync: bool = True) -> None:
-        """Returns when the batch is as durable as asked for. Raises OSError, and then the shard takes no more."""
-        whole = self.size
+    def serialised(self, rows: list[Row]) -> bytes:
+        """The next batch. Raises as `to_message`, and then it is none."""
+        return self.following(lambda chain: serialised(rows, chain))
+
+    def following(self, batch_with: Callable[[bytes], bytes]) -> bytes:
+        """The next batch, made with its `chain`."""
+        batch = batch_with(self._chain.digest())
+        self._chain.update(batch)
+        return batch
+
+    def append(self, data: bytes, *, sync: bool = True) -> None:
+        """Returns when the batches are as durable as asked for. Raises OSError, and then the shard takes no more."""
         try:
-            self._write(batch)
+            self._file.write(data)
             if sync:
                 self._sync()
         except BaseException:
             with contextlib.suppress(OSError):
-                self._file.cut(whole)  # nobody will be told that this is recorded, so it is not
+                self._file.cut(self.size)  # nobody will be told that this is recorded, so it is not
             raise
-        self.batches += 1
+        self.size += len(data)
 
     def seal(self) -> None:
         """Writes the end; an empty shard is removed instead."""
         try:
-            if self.batches:
+            if self.holds_any:
                 end: Row = {"kind": "end", "schema_version": VERSION}
                 end["digest"] = row_digest(end)
-                self.append(serialised([end], self.chain))
+                self.append(self.serialised([end]))
                 self._file.write(END_OF_STREAM)
                 self._sync()
         finally:
@@ -106,23 +118,18 @@ class Shard:
     def leave(self) -> None:
         """Closes the file as it is."""
         self._file.close()
-        if not self.batches:
+        if not self.holds_any:
             self.path.unlink(missing_ok=True)
-
-    def _write(self, data: pa.Buffer) -> None:
-        self._file.write(data)
-        self._chain.update(data)
-        self.size += data.size
 
     def _sync(self) -> None:
         if self._durability == "fsync":
             self._file.sync()
 
 
-def serialised(rows: list[Row], chain: bytes) -> pa.Buffer:
+def serialised(rows: list[Row], chain: bytes) -> bytes:
     """One batch as its bytes in the file."""
     rows[0]["chain"] = chain
-    return pa.py_buffer(to_message(rows))
+    return to_message(rows)
 
 
 def sync_directory(path: Path) -> None:

@@ -92,5 +92,5 @@ class Shards:
         except OSError as error:  # its batches are durable all the same
             log.warning("captures: %s could not be sealed: %s", shard.path.name, error.strerror)
         else:
-            if shard.batches:
+            if shard.holds_any:
                 self._sealer.put(shard.path)

@@ -2,7 +2,8 @@
 
 A thread writes and syncs, and nothing else; the loop builds the batches. There is no timer: the thread syncs
 when it is idle, and what arrives during a sync goes into the next batch (group commit). A batch that cannot be
-written fails every call in it, and the next one begins a new shard, which stands alone again.
+written fails every call in it, and the next one begins a new shard, which stands alone again. Receipts, which nobody
+waits for, gather for a batch of their own.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..exchange.errors import ModelError
 from .encoding import Encoder
+from .receipts import WAIT_S, Receipts
 from .record import CallRecord, Receipt, Seal
 from .redact import Redactor
 from .rollouts import Rollouts, rollout_digest
-from .schema import VERSION, Row, row_digest
+from .schema import VERSION, Row
 from .sealing import Sealer
-from .shard import Durability, File, Shard, serialised
+from .shard import Durability, File, Shard
 from .shards import Shards
 from .upload import Uploader
 
@@ -38,26 +40,21 @@ _WAIT_S = 60.0
 _RETRY_S = 1.0
 _SEAL_S = 3.0
 """So long a closing server waits for its last shard to be packed; it is whole as it is."""
-_RECEIPT_S = 1.0
-"""So long a receipt waits for a call to go with."""
-_RECEIPTS = 256
-"""So many receipts make a batch of their own; fewer wait for the next call's."""
 _PENDING = 4096
 """With durability `none`: so many unwritten records make a call wait."""
 
 
 class _Item(Struct, eq=False):
-    value: CallRecord | Receipt | Seal
+    value: CallRecord | Seal
     done: asyncio.Future[Seal | None] | None = None
 
 
 class _Job(Struct, eq=False):
     shard: Shard
-    data: Any
+    data: bytes
     items: list[_Item]
-    seal: bool = False
+    seal: bool
     """Seal the shard afterwards."""
-    sync: bool = True
 
 
 class ShardWriter:
@@ -96,13 +93,13 @@ class ShardWriter:
                 raise ValueError(f"capture: {name} {value!r} cannot be part of a file's name")
         self.directory = Path(directory) / run_id
         self.server = server
-        self._run_id = run_id
+        self._base: Row = {"schema_version": VERSION, "run_id": run_id, "server": server}
         self._durability: Durability = durability
         self._redactor = secrets = redactor or Redactor()
         self._failure: str | None = None
         self._retry_at = 0.0
         self._pending: list[_Item] = []
-        self._receipts = 0
+        self._receipts = Receipts(self._base)
         self._alone = 0
         """So many pending items are written each in a batch of its own."""
         self._busy = False
@@ -162,20 +159,19 @@ class ShardWriter:
         await self._written(_Item(record, asyncio.get_running_loop().create_future()))
 
     def receipt(self, receipt: Receipt) -> None:
-        """Goes with the next call's batch, or alone and unsynced after a short while."""
+        """Written in a short while, unsynced if no call is to be synced then."""
         if self._closed:
             return
-        self._pending.append(_Item(receipt))
-        self._receipts += 1
-        if self._receipts >= _RECEIPTS:
+        self._receipts.add(receipt)
+        if self._receipts.due:
             self._schedule()
         elif self._later is None and self._loop is not None:
-            self._later = self._loop.call_later(_RECEIPT_S, self._receipts_are_due)
+            self._later = self._loop.call_later(WAIT_S, self._receipts_have_waited)
 
-    def _receipts_are_due(self) -> None:
+    def _receipts_have_waited(self) -> None:
         self._later = None
-        if self._pending and not self._closed:
-            self._schedule()
+        self._receipts.have_waited()
+        self._schedule()
 
     async def seal(self, rollout_id: str, incomplete: str | None = None) -> Seal:
         """States the rollout's calls at this server. A later seal of the same rollout replaces it."""
@@ -213,7 +209,8 @@ class ShardWriter:
             log.error("captures: the disk did not answer within %.0f s; the shard is left open", _WAIT_S)
             self._fail(self._pending, "the disk does not answer")
             return
-        while self._pending:
+        self._receipts.have_waited()
+        while self._work:
             job = self._job()
             if job is not None:
                 self._after(job, self._write(job))
@@ -248,7 +245,7 @@ class ShardWriter:
         if not self._thread.is_alive():
             self._fail(self._taken(), "the writer's thread has ended")
         job = None
-        while self._pending and job is None:
+        while self._work and job is None:
             job = self._job()
         if job is not None:
             self._busy = True
@@ -260,8 +257,12 @@ class ShardWriter:
             self._alone -= 1
             return [self._pending.pop(0)]
         items, self._pending = self._pending, []
-        self._receipts = 0
         return items
+
+    @property
+    def _work(self) -> bool:
+        """Whether there is anything to write by now."""
+        return bool(self._pending) or self._receipts.due
 
     def _job(self) -> _Job | None:
         """What is pending as one batch. An item that cannot be said fails, and fails alone."""
@@ -281,10 +282,8 @@ class ShardWriter:
                 self._fail([item], None)
             else:
                 good.append(item)
-        if not rows:
-            return None
         try:
-            data = serialised(rows, shard.chain)
+            data = shard.serialised(rows) if rows else b""
         except Exception:
             # The encoder believes that these rows are in the shard, so begin a new one; and find the culprit.
             self._shards.abandon(shard)
@@ -295,8 +294,10 @@ class ShardWriter:
             else:
                 self._pending, self._alone = good + self._pending, len(good)
             return None
-        sync = any(not isinstance(item.value, Receipt) for item in good)
-        return _Job(shard, data, good, sync=sync, seal=self._shards.ends_with(shard, data.size))
+        if self._receipts.due or any(isinstance(item.value, Seal) for item in good):
+            receipts = self._receipts.taken()
+            data += shard.serialised(receipts) if receipts else b""
+        return _Job(shard, data, good, self._shards.ends_with(shard, len(data))) if data else None
 
     def _row(self, item: _Item) -> Row:
         value = item.value
@@ -304,19 +305,13 @@ class ShardWriter:
             row = self._shards.encoder.row(value)
             self._rollouts.stated(value, row["digest"])
             return row
-        base: Row = {"schema_version": VERSION, "run_id": self._run_id, "server": self.server}
-        if isinstance(value, Receipt):
-            row = {**base, "kind": "receipt", "call_id": value.call_id}
-            row |= {"delivered": value.delivered, "at": float(value.at)}
-            row["digest"] = row_digest(row)
-            return row
         rollout = self._rollouts.use(value.rollout_id)
         incomplete = value.incomplete or ("capture_error" if rollout.lost else None)
         stated = replace(
             value, call_ids=tuple(rollout.calls), digest=rollout_digest(rollout.calls.values()), incomplete=incomplete
         )
         item.value = stated
-        row = {**base, "kind": "seal", "rollout_id": value.rollout_id, "sealed_calls": list(stated.call_ids)}
+        row = {**self._base, "kind": "seal", "rollout_id": value.rollout_id, "sealed_calls": list(stated.call_ids)}
         row |= {"incomplete": incomplete, "at": time.time(), "digest": bytes.fromhex(stated.digest)}
         return row
 
@@ -328,7 +323,7 @@ class ShardWriter:
         if self._watchdog is not None:
             self._watchdog.cancel()
         self._after(job, failure)
-        if any(not isinstance(item.value, Receipt) for item in self._pending):
+        if self._work:
             self._schedule()
 
     def _after(self, job: _Job, failure: str | None) -> None:
@@ -338,7 +333,7 @@ class ShardWriter:
             self._fail(job.items, failure)
             return
         self._failure = None
-        size = job.data.size // len(job.items)
+        size = len(job.data) // max(len(job.items), 1)
         for item in job.items:
             value = item.value
             if isinstance(value, CallRecord):
@@ -400,7 +395,7 @@ class ShardWriter:
     def _write(self, job: _Job) -> str | None:
         """Why the batch is not durable, or None."""
         try:
-            job.shard.append(job.data, sync=job.sync)
+            job.shard.append(job.data, sync=bool(job.items))
         except Exception as error:
             with contextlib.suppress(OSError):
                 job.shard.leave()
