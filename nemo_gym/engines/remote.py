@@ -1,13 +1,14 @@
 """The engines of another server of the same run, as one Engine: several servers on one deployment.
 
 Requests and replies cross as they are, in msgpack, numbers as their bytes: nothing is printed and read again, and the
-replicas that were tried are told for this server's record too.
+replicas that were tried are told for this server's record too. A call that is relayed comes in pieces as they come, and
+the whole answer last.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +19,10 @@ from ..exchange.errors import ErrorKind, ModelError
 from .engine import EnginePiece, EngineReply, EngineRequest
 
 PATH = "/ng-engine"
-"""GET: Facts; POST: an EngineRequest for an Answer."""
+"""GET: Facts; POST: an EngineRequest for an Answer, or, to whoever accepts `IN_PIECES`, for frames."""
+IN_PIECES = "application/x-ng-pieces"
+_LENGTH = 4
+"""Bytes before each frame that say how long it is."""
 
 
 class Facts(Struct, frozen=True):
@@ -47,8 +51,17 @@ class Answer(Struct, frozen=True):
     refused: Refused | None = None
 
 
+class Frame(Struct, frozen=True, omit_defaults=True):
+    """One of those that a relayed call is answered with: pieces, and the answer last."""
+
+    piece: EnginePiece | None = None
+    answer: Answer | None = None
+
+
 Send = Callable[[str, bytes | None], Awaitable[bytes]]
 """Sends to `PATH` by this method; raises ModelError when there is no answer."""
+Flow = Callable[[bytes], AsyncIterator[bytes]]
+"""Posts to `PATH` for an answer in pieces, and gives its bytes as they come; raises ModelError when there is none."""
 
 
 def _written(value: Any) -> Any:
@@ -68,9 +81,31 @@ def _read(kind: Any, value: Any) -> Any:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_written)
 _REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_read)
 _ANSWER = msgspec.msgpack.Decoder(Answer, dec_hook=_read)
+_FRAME = msgspec.msgpack.Decoder(Frame, dec_hook=_read)
 _FACTS = msgspec.msgpack.Decoder(Facts)
 
 encode = _ENCODER.encode
+
+
+def framed(frame: Frame) -> bytes:
+    data = encode(frame)
+    return len(data).to_bytes(_LENGTH) + data
+
+
+class Frames:
+    """Frames out of bytes that come cut anywhere."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        self._data += data
+        while len(self._data) >= _LENGTH:
+            end = _LENGTH + int.from_bytes(self._data[:_LENGTH])
+            if len(self._data) < end:
+                return
+            yield _decoded(_FRAME, bytes(self._data[_LENGTH:end]))
+            del self._data[:end]
 
 
 def read_request(data: bytes) -> EngineRequest:
@@ -88,20 +123,22 @@ def refused(error: ModelError) -> Refused:
 class RemoteEngine:
     """Args:
     send: reaches the server that has the engines.
+    flow: the same, for an answer in pieces.
     facts: what it said of them.
     """
 
     takes_ids = True
 
-    def __init__(self, send: Send, facts: Facts) -> None:
+    def __init__(self, send: Send, flow: Flow, facts: Facts) -> None:
         self._send = send
+        self._flow = flow
         self._facts = facts
 
     @classmethod
-    async def connected(cls, send: Send) -> tuple[RemoteEngine, Facts]:
+    async def connected(cls, send: Send, flow: Flow) -> tuple[RemoteEngine, Facts]:
         """Raises ModelError while that server is not ready."""
         facts = _decoded(_FACTS, await send("GET", None))
-        return cls(send, facts), facts
+        return cls(send, flow, facts), facts
 
     @property
     def context(self) -> int | None:
@@ -113,7 +150,10 @@ class RemoteEngine:
         on_piece: Callable[[EnginePiece], None] | None = None,
         on_attempt: Callable[[Attempt], None] | None = None,
     ) -> EngineReply:
-        answer: Answer = _decoded(_ANSWER, await self._send("POST", encode(request)))
+        if on_piece is None:
+            answer: Answer = _decoded(_ANSWER, await self._send("POST", encode(request)))
+        else:
+            answer = await self._in_pieces(request, on_piece)
         for attempt in answer.attempts if on_attempt is not None else ():
             on_attempt(attempt)  # type: ignore[misc]
         if (no := answer.refused) is not None:
@@ -128,9 +168,19 @@ class RemoteEngine:
         reply = answer.reply
         if reply is None:
             raise ModelError(502, "backend", "the engine's answer says nothing")
-        for output in reply.outputs if on_piece is not None else ():
-            on_piece(EnginePiece(output.index, output.text, output.tokens))  # type: ignore[misc]
         return reply
+
+    async def _in_pieces(self, request: EngineRequest, on_piece: Callable[[EnginePiece], None]) -> Answer:
+        frames = Frames()
+        answer: Answer | None = None
+        async for data in self._flow(encode(request)):
+            for frame in frames.feed(data):
+                if frame.piece is not None:
+                    on_piece(frame.piece)
+                answer = frame.answer or answer
+        if answer is None:
+            raise ModelError(502, "backend", "the server that has the engines ended an answer before it was whole")
+        return answer
 
     async def load(self, source: str | Any, version: int) -> None:
         raise ModelError(501, "invalid", "new weights are given to the server that has the engines")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -163,6 +163,13 @@ class Delivery:
         start = [(b"content-type", kind), (b"content-length", str(len(data)).encode()), *(headers or [])]
         await self._send({"type": "http.response.start", "status": status, "headers": start})
         return await self._last(data)
+
+    async def flow(self, kind: bytes, pieces: AsyncIterator[bytes]) -> None:
+        """A body of any kind, as it comes."""
+        await self._send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        async for piece in pieces:
+            await self._chunk(piece)
+        await self._last(b"")
 
     async def replay(self, writer: Any, reply: ModelReply) -> bool:
         """The reply as a stream, from where the stream stands. True when the socket took all of it."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..engines import remote
@@ -16,7 +17,7 @@ from .records import is_admin
 from .status import error_body
 
 if TYPE_CHECKING:
-    from ..engines.engine import Engine
+    from ..engines.engine import Engine, EnginePiece
     from .app import ModelApp
 
 PATH = remote.PATH
@@ -46,12 +47,13 @@ async def _generate(app: ModelApp, engine: Engine, scope: Any, receive: Any, del
     if problem is not None:
         await delivery.whole(error_body(problem.message, problem.kind), problem.status)
         return
-    work = asyncio.ensure_future(_answered(engine, body))
+    in_pieces = (b"accept", remote.IN_PIECES.encode()) in scope["headers"]
+    work = asyncio.ensure_future(_flowing(engine, body, delivery) if in_pieces else _whole(engine, body, delivery))
     gone = asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
-            await delivery.plain(200, _PACKED, remote.encode(work.result()))
+            work.result()
     finally:
         for task in (work, gone):
             task.cancel()
@@ -59,10 +61,38 @@ async def _generate(app: ModelApp, engine: Engine, scope: Any, receive: Any, del
             await asyncio.gather(work, gone, return_exceptions=True)
 
 
-async def _answered(engine: Engine, body: bytes) -> remote.Answer:
+async def _whole(engine: Engine, body: bytes, delivery: Delivery) -> None:
+    await delivery.plain(200, _PACKED, remote.encode(await _answered(engine, body)))
+
+
+async def _flowing(engine: Engine, body: bytes, delivery: Delivery) -> None:
+    """Pieces as they come, and the answer behind them."""
+    frames: asyncio.Queue[remote.Frame] = asyncio.Queue()
+
+    async def answered() -> None:
+        answer = await _answered(engine, body, lambda piece: frames.put_nowait(remote.Frame(piece)))
+        frames.put_nowait(remote.Frame(answer=answer))
+
+    async def written() -> AsyncIterator[bytes]:
+        while True:
+            ready = [await frames.get()]
+            while not frames.empty():
+                ready.append(frames.get_nowait())
+            yield b"".join(map(remote.framed, ready))
+            if ready[-1].answer is not None:
+                return
+
+    async with asyncio.TaskGroup() as both:
+        both.create_task(answered())
+        both.create_task(delivery.flow(remote.IN_PIECES.encode(), written()))
+
+
+async def _answered(
+    engine: Engine, body: bytes, on_piece: Callable[[EnginePiece], None] | None = None
+) -> remote.Answer:
     attempts: list[Attempt] = []
     try:
-        reply = await engine.generate(remote.read_request(body), on_attempt=attempts.append)
+        reply = await engine.generate(remote.read_request(body), on_piece, attempts.append)
     except ModelError as error:
         return remote.Answer(tuple(attempts), refused=remote.refused(error))
     return remote.Answer(tuple(attempts), reply)

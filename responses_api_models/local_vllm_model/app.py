@@ -6,7 +6,6 @@ Nothing heavy is imported before `start`: whoever checks a configuration imports
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -153,15 +152,18 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
     async def _with_another_s(self) -> TokensBackend:
         """Its engines, rendered for and parsed in this server's own way."""
         from nemo_gym.engines.remote import RemoteEngine
+        from responses_api_models.local_vllm_model.sharing import Sharing
 
         config = self.config
         assert config.deployment is not None
         self.server_client.base_url(config.deployment)  # a name that nobody has is told now
+        key = self.context.admin_key if self.context is not None else ""
+        sharing = Sharing(self.server_client, config.deployment, key, config.timeout_s)
         loop = asyncio.get_running_loop()
         until = loop.time() + config.start_timeout_s
         while True:
             try:
-                engine, facts = await RemoteEngine.connected(self._send)
+                engine, facts = await RemoteEngine.connected(sharing.send, sharing.flow)
                 break
             except ModelError as error:
                 self._waits_for = f"{config.deployment}: {error.message}"
@@ -170,34 +172,6 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             await asyncio.sleep(_ASK_AGAIN_S)
         folder = _folder(config.model) if config.model else Path(facts.folder)
         return await asyncio.to_thread(self._backend_of, engine, folder)
-
-    async def _send(self, method: str, data: bytes | None) -> bytes:
-        """To the server that has the engines."""
-        import aiohttp
-
-        from nemo_gym.engines.remote import PATH
-
-        assert self.config.deployment is not None
-        key = self.context.admin_key if self.context is not None else ""
-        try:
-            response = await self.server_client.request(
-                self.config.deployment,
-                PATH,
-                method,
-                data=data,
-                headers={"authorization": f"Bearer {key}"} if key else None,
-                timeout=aiohttp.ClientTimeout(total=self.config.timeout_s),
-            )
-            async with response:
-                body = await response.read()
-        except TimeoutError:
-            raise ModelError(504, "timeout", "the server that has the engines did not answer in time") from None
-        except aiohttp.ClientError as error:
-            words = f"the server that has the engines cannot be reached ({type(error).__name__})"
-            raise ModelError(503, "unreachable", words, retry_after=2.0) from None
-        if response.status == 200:
-            return body
-        raise ModelError(response.status, "overloaded" if response.status == 503 else "backend", _told(body))
 
     def _backend_of(self, engine: Engine, folder: Path) -> TokensBackend:
         from nemo_gym.backends.tokens import TokensBackend
@@ -240,13 +214,6 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
     async def stop(self) -> None:
         if self._deployment is not None:
             await self._deployment.close()
-
-
-def _told(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        return "the server that has the engines gave no answer of theirs"
 
 
 def _folder(model: str) -> Path:

@@ -16,9 +16,10 @@ from pydantic import PrivateAttr, ValidationError
 
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 from nemo_gym.capture import CaptureStore
-from nemo_gym.engines.engine import EngineOutput, EngineReply
+from nemo_gym.engines.engine import EngineOutput, EnginePiece, EngineReply
 from nemo_gym.exchange.call import Attempt
 from nemo_gym.exchange.errors import ModelError
+from nemo_gym.exchange.parts import plain_text
 from nemo_gym.exchange.reply import TokenTrace
 from nemo_gym.model_server.app import ModelApp
 from nemo_gym.rendering.renderer import renderer
@@ -87,6 +88,8 @@ class Engine:
 
     def __init__(self):
         self.requests = []
+        self.passed = asyncio.Event()
+        """That its first piece has come to the client."""
 
     async def generate(self, request, on_piece=None, on_attempt=None):
         self.requests.append(request)
@@ -95,7 +98,19 @@ class Engine:
         if request.sampling.temperature == 2.0:
             raise ModelError(400, "invalid", "temperature: too hot", param="temperature")
         on_attempt(Attempt("vllm-1", 1.0, 2.0))
+        if on_piece is not None:
+            return await self._streamed(on_piece)
         ids = renderer(ROOT / "models/tiny_policy", {}).encode("It rains.")
+        tokens = TokenTrace(ids, array("f", [-0.5] * len(ids)), ((0, 3),))
+        return EngineReply((EngineOutput(0, tokens, "It rains.", "stop"),), 4)
+
+    async def _streamed(self, on_piece):
+        encode = renderer(ROOT / "models/tiny_policy", {}).encode
+        for text in ("It", " rains."):
+            ids = encode(text)
+            on_piece(EnginePiece(0, text, TokenTrace(ids, array("f", [-0.5] * len(ids)), ((0, 3),))))
+            await self.passed.wait()
+        ids = encode("It") + encode(" rains.")
         tokens = TokenTrace(ids, array("f", [-0.5] * len(ids)), ((0, 3),))
         return EngineReply((EngineOutput(0, tokens, "It rains.", "stop"),), 4)
 
@@ -158,14 +173,32 @@ async def test_a_server_answers_with_another_s_engines_and_records_them(tmp_path
     assert [attempt.replica for attempt in record.attempts] == ["vllm-1"]
 
 
-async def test_its_refusals_are_the_client_s(tmp_path):
-    async with two_servers(tmp_path) as (url, _):
+async def test_a_relayed_call_comes_as_the_engine_makes_it(tmp_path):  # A7
+    async with two_servers(tmp_path, stream="relay") as (url, engine), asyncio.timeout(60):
+        stream = await client(url).chat.completions.create(model="m", messages=HELLO, stream=True)
+        said = []
+        async for chunk in stream:
+            if text := chunk.choices and chunk.choices[0].delta.content:
+                said.append(text)
+                engine.passed.set()  # the rest is made only once the first is here
+        assert said == ["It", " rains."]
+    (record,) = CaptureStore(tmp_path).calls("r1")
+    assert record.streamed
+    assert plain_text(record.reply.choices[0].parts) == "It rains."
+    assert len(record.reply.choices[0].tokens.ids) == len(record.reply.choices[0].tokens.logprobs)
+    assert [attempt.replica for attempt in record.attempts] == ["vllm-1"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_its_refusals_are_the_client_s(tmp_path, stream):
+    async with two_servers(tmp_path, stream="relay") as (url, _):
         with pytest.raises(openai.BadRequestError, match="temperature: too hot"):
-            await client(url).chat.completions.create(model="m", messages=HELLO, temperature=2.0)
+            await client(url).chat.completions.create(model="m", messages=HELLO, temperature=2.0, stream=stream)
 
 
-async def test_a_hang_up_ends_the_work_there(tmp_path):  # A9
-    async with two_servers(tmp_path, repeat_grace_s=0) as (url, engine):
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_hang_up_ends_the_work_there(tmp_path, streamed):  # A9
+    async with two_servers(tmp_path, repeat_grace_s=0, stream="relay") as (url, engine):
         begun, ended = asyncio.Event(), asyncio.Event()
         generate = engine.generate
 
@@ -178,7 +211,9 @@ async def test_a_hang_up_ends_the_work_there(tmp_path):  # A9
                 raise
 
         engine.generate = watched
-        asking = asyncio.create_task(client(url).chat.completions.create(model="m", messages=HELLO, max_tokens=7))
+        asking = asyncio.create_task(
+            client(url).chat.completions.create(model="m", messages=HELLO, max_tokens=7, stream=streamed)
+        )
         async with asyncio.timeout(60):
             await begun.wait()
             asking.cancel()
