@@ -37,7 +37,8 @@ class Answer(Struct):
     """What one request gets.
 
     `delay`: seconds before the first byte. `cut`: close the connection after so many bytes of the body.
-    `hang`: never answer. `chunks`: the body in pieces, each after so many seconds, as an event stream.
+    `hang`: never answer. `held`: not before it is set. `chunks`: the body in pieces, each after so many seconds, as an
+    event stream.
     """
 
     body: Any = None
@@ -47,6 +48,7 @@ class Answer(Struct):
     cut: int | None = None
     hang: bool = False
     chunks: list[tuple[float, bytes]] | None = None
+    held: asyncio.Event | None = None
 
     def data(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else msgspec.json.encode(self.body)
@@ -264,15 +266,19 @@ class ScriptedBackend:
         return Request(method, path, headers, body)
 
     async def _answer(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        if answer.hang or answer.delay:
+        if answer.hang or answer.delay or answer.held is not None:
             gone = asyncio.ensure_future(reader.read(1))
-            done, _ = await asyncio.wait({gone}, timeout=None if answer.hang else answer.delay)
-            if done:
+            waits = {gone} if answer.held is None else {gone, asyncio.ensure_future(answer.held.wait())}
+            seconds = answer.delay if answer.held is None and not answer.hang else None
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            hung_up = gone.done()
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+            if hung_up:
                 self.hung_up += 1
                 self.hung_up_at = time.monotonic()
                 return False
-            gone.cancel()
-            await asyncio.gather(gone, return_exceptions=True)
         if answer.chunks is not None:
             return await self._stream(answer, reader, writer)
         data = answer.data()

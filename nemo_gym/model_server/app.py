@@ -22,7 +22,7 @@ from ..dialects.messages import signature
 from ..dialects.registry import with_reasoning
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
-from ..web import client, workers
+from ..web import client
 from ..web.correlation import api_key, is_trainable, session_id, split_rollout
 from ..web.service import ServerContext
 from . import counting, engines, policy, weights
@@ -68,9 +68,7 @@ class ModelApp:
         self.stored = StoredResponses(str(self._capture_settings["dir"]) if kept else None)
         self.adapter = Adapter(server)
         self.policy_version = server.policy_version
-        among = workers.current()
-        share = 1 if among is None else among.count
-        self.admission = Admission(-(-config.max_in_flight // share), -(-config.max_queue // share))
+        self.admission = Admission(*server.admits)
         self.metrics = Metrics(self.admission)
         self.readiness = Readiness(server)
         self._status = Status(self)

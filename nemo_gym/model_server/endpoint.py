@@ -17,8 +17,8 @@ from ..backends.per_dialect import PerDialect
 from ..backends.provider import Provider
 from ..dialects import chat, messages, responses
 from ..pool.limits import Limits
+from ..pool.places import Places, places
 from ..pool.pool import Pool
-from ..web import workers
 from .server import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 
 if TYPE_CHECKING:
@@ -71,10 +71,15 @@ class EndpointModel(SimpleResponsesAPIModel):
     config: EndpointModelConfig
     _pool: Pool[Any] | None = PrivateAttr(default=None)
     _limits: Limits = PrivateAttr(default_factory=Limits)
+    _at_one: dict[str, Places] = PrivateAttr(default_factory=dict)
+    """By URL: of calls at one endpoint."""
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._limits = Limits(self.config.requests_per_minute, self.config.tokens_per_minute)  # before workers are made
+        config, most = self.config, self.config.max_concurrent_requests
+        self._limits = Limits(config.requests_per_minute, config.tokens_per_minute)
+        if most is not None:
+            self._at_one = {_bare(url): places(most, self.processes()) for url in self.base_urls()}
 
     @property
     def spoken(self) -> tuple[str, ...]:
@@ -108,7 +113,7 @@ class EndpointModel(SimpleResponsesAPIModel):
         """What is asked, by URL: chosen among and spared as the configuration says."""
         return Pool(
             items,
-            most=_share(self.config.max_concurrent_requests),
+            places=self._at_one,
             limits=self._limits,
             patient=self.config.retries > 0 or len(items) > 1,
         )
@@ -144,9 +149,3 @@ class EndpointModel(SimpleResponsesAPIModel):
 
 def _bare(url: str) -> str:
     return url.rstrip("/")
-
-
-def _share(limit: int | None) -> int | None:
-    """One worker's part of a limit that all workers have together."""
-    among = workers.current()
-    return limit if limit is None or among is None else max(1, limit // among.count)

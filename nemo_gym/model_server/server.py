@@ -16,6 +16,7 @@ from ..exchange.call import Call
 from ..exchange.errors import ModelError
 from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest
+from ..pool.places import Places, places
 from ..web.service import SimpleServer
 from . import methods
 from .versions import PolicyVersion
@@ -85,6 +86,18 @@ class SimpleResponsesAPIModel(SimpleServer):
     config: BaseResponsesAPIModelConfig
     _backend: Backend | None = PrivateAttr(default=None)
     _policy_version: PolicyVersion = PrivateAttr(default_factory=PolicyVersion)
+    _admits: tuple[Places, Places] = PrivateAttr()
+
+    def __init__(self, **given: Any) -> None:
+        """Before workers are forked, which share the places; whatever a subclass makes of `model_post_init`."""
+        super().__init__(**given)
+        config, processes = self.config, self.processes()
+        self._admits = places(config.max_in_flight, processes), places(config.max_queue, processes)
+
+    @property
+    def admits(self) -> tuple[Places, Places]:
+        """Places of calls that run, and of those that wait."""
+        return self._admits
 
     @property
     def policy_version(self) -> PolicyVersion:

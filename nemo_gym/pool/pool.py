@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from ..exchange.errors import ModelError
 from .health import Health
 from .limits import Limits, Spent
+from .places import OwnPlaces, Places
 from .routing import choose, point_of
 
 T = TypeVar("T")
@@ -36,11 +37,12 @@ class Replica(Generic[T]):
     """One of a pool: a name that is the same in every process, and whatever is asked."""
 
     def __init__(
-        self, name: str, item: T, most: int | None = None, weight: float = 1.0, most_tokens: int | None = None
+        self, name: str, item: T, places: Places | None = None, weight: float = 1.0, most_tokens: int | None = None
     ) -> None:
         self.name = name
         self.item = item
-        self.most = most
+        self.places = places
+        """Of calls in flight; None has no bound."""
         self.most_tokens = most_tokens
         self.weight = weight
         self.point = point_of(name)
@@ -57,18 +59,17 @@ class Replica(Generic[T]):
 
     @property
     def full(self) -> bool:
-        """Whether it may take a call more when one of its own has ended."""
-        if self.most is not None and self.in_flight >= self.most:
+        """Whether it may take a call more when another has ended."""
+        if self.places is not None and not self.places.free:
             return True
         return self.most_tokens is not None and self.tokens >= self.most_tokens
 
     def fits(self, tokens: int) -> bool:
         """A call that is larger than all that it may have gets it for itself."""
-        if self.most is not None and self.in_flight >= self.most:
-            return False
         return self.most_tokens is None or not self.in_flight or self.tokens + tokens <= self.most_tokens
 
     def begin(self, place: Place[T]) -> None:
+        """With one of its places, where they are bounded."""
         self.in_flight += 1
         self.given += 1
         self.tokens += place.tokens
@@ -78,6 +79,8 @@ class Replica(Generic[T]):
         self.in_flight -= 1
         self.tokens -= place.tokens
         self.load = self.load - place.load if self.in_flight else 0.0
+        if self.places is not None:
+            self.places.give()
         if self.idle is not None and not self.in_flight:
             self.idle.set()
 
@@ -98,6 +101,7 @@ class Pool(Generic[T]):
     """Args:
     items: name -> what is asked.
     most: calls in flight at one replica; None has no bound.
+    places: those at each, by name, where several processes share them; instead of `most`.
     max_queue: calls that may wait for a place.
     limits: of all replicas together.
     patient: a replica that asks for a rest gets it, and calls wait; without it they find out for themselves.
@@ -109,6 +113,7 @@ class Pool(Generic[T]):
         items: Mapping[str, T],
         *,
         most: int | None = None,
+        places: Mapping[str, Places] | None = None,
         max_queue: int = 4096,
         limits: Limits | None = None,
         patient: bool = True,
@@ -116,7 +121,10 @@ class Pool(Generic[T]):
     ) -> None:
         self._weights = weights or {}
         self._most = most
-        self._bounded = most is not None
+        self._places = places or {}
+        self._bounded = most is not None or bool(places)
+        self._full: list[Places] = []
+        """Of those that were worth asking at the last look, by whoever waits first."""
         self.replicas = [self._made(name, item) for name, item in items.items()]
         self._usual = 0.0
         """Tokens of a call; 0 while none has told."""
@@ -147,7 +155,10 @@ class Pool(Generic[T]):
         ]
 
     def _made(self, name: str, item: T, most_tokens: int | None = None) -> Replica[T]:
-        return Replica(name, item, self._most, self._weights.get(name, 1.0), most_tokens)
+        places = self._places.get(name)
+        if places is None and self._most is not None:
+            places = OwnPlaces(self._most)
+        return Replica(name, item, places, self._weights.get(name, 1.0), most_tokens)
 
     def add(self, name: str, item: T, *, most_tokens: int | None = None) -> None:
         """One more; with the name of one that went, its rollouts come back to it.
@@ -226,16 +237,19 @@ class Pool(Generic[T]):
                 if self._refusal is not None and not self.replicas:
                     raise self._refusal
                 change = self._next_change(now)
-                if change > until and self.replicas and not any(one.in_flight for one in self.replicas):
+                if change > until and self.replicas and not any(one.in_flight or one.full for one in self.replicas):
                     raise self._late(change - now)
             if now >= until:
                 raise self._late(1.0)
             mine.clear()
             at = loop.call_at(min(change, until, now + self._look_again_s), mine.set)
+            tell_nobody = [full.when_free(mine.set) for full in self._full] if self._waiting[0] is mine else ()
             try:
                 await mine.wait()
             finally:
                 at.cancel()
+                for no_more in tell_nobody:
+                    no_more()
 
     def give_back(self, place: Place[T], error: ModelError | None = None, *, tokens: int | None = None) -> None:
         """The call has ended: well, or with an error that may speak against the replica."""
@@ -260,14 +274,22 @@ class Pool(Generic[T]):
         place.replica.health.abandoned(asyncio.get_running_loop().time())
         self._wake()
 
-    def _choose(self, affinity: str | None, avoid: Collection[str], now: float, tokens: int) -> Replica[T] | None:
+    def _free(self, avoid: Collection[str], now: float, tokens: int) -> list[Replica[T]]:
+        """Those that may have this call."""
         good = self._well(now)
         if avoid and (others := [one for one in good if one.name not in avoid]):
             good = others
         if not good:  # none is well: rather one that may be down than nothing at all
             good = [one for one in self.replicas if now >= one.health.rests_until]
-        free = [one for one in good if one.fits(tokens)] if self._bounded else good
-        return choose(free, affinity) if free else None
+        if not self._bounded:
+            return good
+        self._full, free = [], []
+        for one in good:
+            if one.places is not None and not one.places.free:
+                self._full.append(one.places)
+            elif one.fits(tokens):
+                free.append(one)
+        return free
 
     def _well(self, now: float) -> list[Replica[T]]:
         if not self._unwell:
@@ -276,14 +298,28 @@ class Pool(Generic[T]):
         return [one for one in self.replicas if one not in self._unwell or one.health.passes(now)]
 
     def _begun(self, affinity: str | None, avoid: Collection[str], now: float, tokens: int) -> Place[T] | None:
-        replica = self._choose(affinity, avoid, now, tokens)
-        spent = None if replica is None else self._limits.begin(now)
-        if replica is None or spent is None:
+        replica = self._chosen(affinity, self._free(avoid, now, tokens))
+        if replica is None:
+            return None
+        spent = self._limits.begin(now)
+        if spent is None:
+            if replica.places is not None:
+                replica.places.give()
             return None
         replica.health.begin()
         place = Place(replica, spent, tokens, self._size(tokens) / replica.weight)
         replica.begin(place)
         return place
+
+    def _chosen(self, affinity: str | None, free: list[Replica[T]]) -> Replica[T] | None:
+        """With one of its places taken, where they are bounded."""
+        while free:
+            replica = choose(free, affinity)
+            if replica.places is None or replica.places.take():
+                return replica
+            self._full.append(replica.places)  # another process was quicker
+            free = [one for one in free if one is not replica]
+        return None
 
     def _size(self, tokens: int) -> float:
         """In calls of usual size."""
