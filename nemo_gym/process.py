@@ -27,6 +27,11 @@ _TAIL_BYTES = 64 * 1024
 class Child:
     """One running command; made by `Child.start`, from the main thread."""
 
+    lost = ""
+    """Why nothing can be asked of it any more; never so of a child of this process."""
+    node = ""
+    """The machine that it is on; none where it is this one."""
+
     def __init__(self, keeper: subprocess.Popen[bytes], pipe: int, log_path: Path, log_start: int) -> None:
         self._keeper = keeper
         self._pipe: int | None = pipe

@@ -174,7 +174,7 @@ class CommandAgent(SimpleResponsesAPIAgent):
             "root_url": base_url.removesuffix("/v1"),
             "model": config.model_name,
             "api": config.api,
-            "api_key": config.api_key,
+            "api_key": self._call_key,
             "rollout_id": rollout_id,
             "prompt": prompt_of(params),
             "prompt_file": str(workspace.prompt),
@@ -260,6 +260,12 @@ class CommandAgent(SimpleResponsesAPIAgent):
         finally:
             if not self.config.keep_folders:
                 await asyncio.shield(asyncio.to_thread(workspace.remove))
+
+    @property
+    def _call_key(self) -> str:
+        """What was said, else what the run's model servers ask for."""
+        needed = "" if self.context is None else self.context.call_key
+        return needed if needed and "api_key" not in self.config.model_fields_set else self.config.api_key
 
     @property
     def _admin_key(self) -> str:

@@ -19,6 +19,7 @@ from nemo_gym.config.problems import find_job_problems
 from nemo_gym.config.types import JobConfig
 from nemo_gym.launch import head
 from nemo_gym.rollouts.progress import Progress
+from nemo_gym.web.peers import ServerClient
 
 from .arguments import OVERRIDES, show, split
 from .run import job_faults
@@ -57,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         if agent not in agents:
             print(f"agent: run {run.run_id} has no agent {agent!r}{did_you_mean(agent, agents)}", file=sys.stderr)
             return 2
-    return uvloop.run(_collect(job, run.run_id, answer, _asked_file(composed)))
+    return uvloop.run(_collect(job, run, answer, _asked_file(composed)))
 
 
 def _as_job(composed: Composed) -> Composed:
@@ -93,12 +94,13 @@ def _ids(runs: list[head.Run]) -> list[str]:
     return [run.run_id for run in runs]
 
 
-async def _collect(job: JobConfig, run_id: str, answer: dict[str, Any], file: Path | None) -> int:
+async def _collect(job: JobConfig, run: head.Run, answer: dict[str, Any], file: Path | None) -> int:
+    run_id = run.run_id
     progress: list[Progress] = []
     told = head.Head(f"{run_id}-job", lambda: _described(progress, run_id), ["ng_collect_rollouts"], serves=False)
     await told.start()
     try:
-        code = await _done(job, run_id, answer, progress.append)
+        code = await _done(job, run, answer, progress.append)
     finally:
         await told.stop()
     if file is not None and (Path(job.output) / "rollouts.jsonl").exists():
@@ -112,17 +114,17 @@ def _described(progress: list[Progress], run_id: str) -> dict[str, Any]:
     return {"servers": [], "job": job, "on": run_id}
 
 
-async def _done(job: JobConfig, run_id: str, answer: dict[str, Any], began: Callable[[Progress], object]) -> int:
+async def _done(job: JobConfig, run: head.Run, answer: dict[str, Any], began: Callable[[Progress], object]) -> int:
     from rich.console import Console
 
     from .job import do_job
 
     servers = answer["servers"]
+    urls = {server["name"]: server["url"] for server in servers}
     return await do_job(
         job,
-        {server["name"]: server["url"] for server in servers},
-        {server["name"]: server["kind"] for server in servers},
-        run_id=run_id,
+        ServerClient(urls, {server["name"]: server["kind"] for server in servers}, key=run.key),
+        run_id=run.run_id,
         config_digest="",
         captures=answer.get("captures"),
         logs=None,

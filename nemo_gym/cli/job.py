@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from nemo_gym.rollouts.job import run_job
 from nemo_gym.rollouts.progress import Progress
 from nemo_gym.rollouts.start import JobResult
 from nemo_gym.rollouts.summary import lines
-from nemo_gym.web import client
+from nemo_gym.web import client as pooled
 from nemo_gym.web.peers import ServerClient
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 async def do_job(
     job: JobConfig,
-    servers: Mapping[str, str],
-    kinds: Mapping[str, str],
+    client: ServerClient,
     *,
     run_id: str,
     config_digest: str,
@@ -34,21 +33,28 @@ async def do_job(
     console: Console,
     served: Mapping[str, Any] | None = None,
     began: Callable[[Progress], object] = lambda progress: None,
+    collect: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
-    """The exit code, when the rollouts are made, exported and summed up."""
+    """The exit code, when the rollouts are made, exported and summed up.
+
+    Args:
+        collect: has what was recorded elsewhere brought to `captures`.
+    """
     try:
         result = await run_job(
             job,
-            ServerClient(servers, kinds),
+            client,
             run_id=run_id,
-            model_servers=[name for name, kind in kinds.items() if kind == "responses_api_models"],
+            model_servers=[name for name, kind in client.kinds.items() if kind == "responses_api_models"],
             config_digest=config_digest,
             console=console,
             served=served,
             began=began,
         )
     finally:
-        await client.close()
+        await pooled.close()
+    if collect is not None:
+        await collect()
     exported, fault = await _export(job, result, captures, console)
     report = await _report(job, result, captures, console)
     _show(job, result, exported, report, captures, logs, console)

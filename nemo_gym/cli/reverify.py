@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from nemo_gym.launch.launcher import Launcher
     from nemo_gym.rollouts.reverify import Reverified
+    from nemo_gym.web.peers import ServerClient
 
 _USAGE = f"""usage: ng_reverify "+config_paths=[…]" +rollouts=RUN +output=FOLDER [overrides] [--json]
 
@@ -159,10 +160,10 @@ async def _reverify(asked: _Asked, composed: Composed, agents: Mapping[str, str 
         if composed.instances:
             launcher = Launcher(composed, "reverify", Path(asked.output) / "logs")
             await launcher.up(console)
-            servers, kinds = launcher.servers, launcher.kinds
+            servers = launcher.client
         else:
-            servers, kinds = _running(asked.run)
-        found = await _verified(asked, servers, kinds, agents, composed.digest(), console)
+            servers = _running(asked.run)
+        found = await _verified(asked, servers, agents, composed.digest(), console)
     except (Refused, ResultsError, LaunchError, OSError) as error:
         culprit = f"{error.server}: " if isinstance(error, LaunchError) and error.server else ""
         print(f"ng_reverify: {culprit}{error}", file=sys.stderr)
@@ -176,9 +177,10 @@ async def _reverify(asked: _Asked, composed: Composed, agents: Mapping[str, str 
     return _show(asked, found, as_json=as_json)
 
 
-def _running(wanted: str | None) -> tuple[dict[str, str], dict[str, str]]:
+def _running(wanted: str | None) -> ServerClient:
     from nemo_gym.launch import head
     from nemo_gym.rollouts.manifest import Refused
+    from nemo_gym.web.peers import ServerClient
 
     runs = [run for run in head.runs() if run.serves and (wanted is None or run.run_id == wanted)]
     if len(runs) != 1:
@@ -188,13 +190,12 @@ def _running(wanted: str | None) -> tuple[dict[str, str], dict[str, str]]:
     if answer is None:
         raise Refused(f"run {runs[0].run_id} does not answer")
     urls = {server["name"]: server["url"] for server in answer["servers"]}
-    return urls, {server["name"]: server["kind"] for server in answer["servers"]}
+    return ServerClient(urls, {server["name"]: server["kind"] for server in answer["servers"]}, key=runs[0].key)
 
 
 async def _verified(
     asked: _Asked,
-    servers: Mapping[str, str],
-    kinds: Mapping[str, str],
+    servers: ServerClient,
     agents: Mapping[str, str | None],
     digest: str,
     console: Console,
@@ -203,9 +204,8 @@ async def _verified(
 
     from nemo_gym.rollouts.results import files, lines
     from nemo_gym.rollouts.reverify import Options, reverify
-    from nemo_gym.web.peers import ServerClient
 
-    verifiers = [name for name, kind in kinds.items() if kind == "resources_servers"]
+    verifiers = [name for name, kind in servers.kinds.items() if kind == "resources_servers"]
     (source,) = files([asked.rollouts])
     total = sum(1 for _ in lines(source))
     columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -214,7 +214,7 @@ async def _verified(
         return await reverify(
             asked.rollouts,
             Path(asked.output.removesuffix(".jsonl")),
-            ServerClient(servers, kinds),
+            servers,
             _router(asked.server, verifiers, agents),
             servers=[asked.server] if asked.server is not None and asked.server in verifiers else verifiers,
             identity={"config_digest": digest, "server": asked.server},

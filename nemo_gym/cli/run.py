@@ -135,7 +135,7 @@ class Run:
         from nemo_gym.launch.launcher import Launcher, LaunchError
 
         launcher = Launcher(self.composed, self.run_id, self.logs)
-        head = Head(self.run_id, lambda: self.described(launcher), self.command)
+        head = Head(self.run_id, lambda: self.described(launcher), self.command, key=launcher.client_key)
         began = time.monotonic()
         try:
             await head.start()
@@ -163,8 +163,7 @@ class Run:
         capture = self.composed.capture()
         return await do_job(
             self.job,
-            launcher.servers,
-            launcher.kinds,
+            launcher.client,
             run_id=self.run_id,
             config_digest=self.composed.digest(),
             served=self.composed.served(),
@@ -172,6 +171,7 @@ class Run:
             logs=self.logs,
             console=self.console,
             began=self.began,
+            collect=launcher.collect,
         )
 
     def began(self, progress: Progress) -> None:

@@ -22,11 +22,13 @@ from omegaconf.errors import OmegaConfBaseException
 from . import directives, documents, paths
 from .faults import Problem, did_you_mean
 from .secrets import masked
-from .types import KINDS, CaptureConfig, JobConfig
+from .types import KINDS, CaptureConfig, ClusterConfig, JobConfig
 
 COMMAND_LINE = "command line"
 ENV_FILE = "env.yaml"
 MISSING = "???"
+_WHERE = ("host", "port", "ray")
+"""Settings of a server that say where it runs, and nothing of what it does."""
 
 KeyPath = tuple[str, ...]
 
@@ -79,7 +81,7 @@ class Composed(msgspec.Struct, frozen=True):
         config = self.masked()
         found: dict[str, Any] = {}
         for instance in self.instances:
-            settings = {key: value for key, value in _at(config, instance.key).items() if key not in ("host", "port")}
+            settings = {key: value for key, value in _at(config, instance.key).items() if key not in _WHERE}
             found[".".join(instance.key)] = instance.implementation
             found |= _flat(settings, ".".join(instance.key)) if settings else {}
         return found
@@ -101,6 +103,10 @@ class Composed(msgspec.Struct, frozen=True):
         job = self.job()
         folder = capture.dir or (f"{job.output}/captures" if job else "results/captures")
         return capture.model_copy(update={"dir": str(paths.absolute(folder))})
+
+    def cluster(self) -> ClusterConfig:
+        """Where the servers are placed."""
+        return ClusterConfig.model_validate(self.config.get("ray") or {})
 
     def logs(self) -> Path:
         """The folder of the servers' logs."""
@@ -272,7 +278,7 @@ class _Composer:
         found = []
         for name, value in config.items():
             kinds = [kind for kind in KINDS if isinstance(value, dict) and kind in value]
-            if not kinds or name in ("job", "capture"):
+            if not kinds or name in ("job", "capture", "ray"):
                 continue
             where = self.origins.get((name,), "")
             if len(kinds) > 1 or len(value) > 1:

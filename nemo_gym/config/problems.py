@@ -20,11 +20,11 @@ from .compose import MISSING, Composed, Instance, KeyPath
 from .faults import Problem, did_you_mean
 from .secrets import secret_name
 from .servers import EntrypointError, NotInstalled, config_class
-from .types import KINDS, CaptureConfig, JobConfig, is_loopback
+from .types import KINDS, CaptureConfig, ClusterConfig, JobConfig, is_loopback
 
 __all__ = ["Problem", "find_problems"]
 
-TOP_LEVEL = ("job", "capture", "config_paths")
+TOP_LEVEL = ("job", "capture", "ray", "config_paths")
 
 _EXPECTED = {
     "int": "a whole number",
@@ -65,6 +65,13 @@ class _Search:
         yield from self.ports()
         yield from self.job()
         yield from self.model(CaptureConfig, ("capture",), self.composed.config.get("capture"))
+        yield from self.model(ClusterConfig, ("ray",), self.composed.config.get("ray"))
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether servers are placed on other machines: this one's addresses and keys are not theirs."""
+        ray = self.composed.config.get("ray")
+        return isinstance(ray, dict) and ray.get("address", "local") != "local"
 
     def problem(self, key: KeyPath, message: str) -> Problem:
         return Problem(".".join(key), self.composed.origin(key), message)
@@ -163,6 +170,8 @@ class _Search:
         """A model server that other machines can reach needs keys, or the word that it needs none."""
         settings = instance.settings
         host = settings.get("host") or "127.0.0.1"
+        if self.on_cluster:
+            return  # each server of the run has the run's key
         if instance.kind == "responses_api_models" and isinstance(host, str) and not is_loopback(host):
             if settings.get("api_keys") or settings.get("allow_unauthenticated") is True:
                 return
@@ -209,8 +218,9 @@ class _Search:
                 continue
             key = (*instance.key, "port")
             if port in taken:
-                yield self.problem(key, f"expected a free port, {taken[port]} is given {port} too")
-            elif fault := bind_fault(host, port):
+                if not self.on_cluster:
+                    yield self.problem(key, f"expected a free port, {taken[port]} is given {port} too")
+            elif not self.on_cluster and (fault := bind_fault(host, port)):
                 yield self.problem(key, fault)
             taken.setdefault(port, instance.name)
 

@@ -117,8 +117,21 @@ class BaseServerConfig(BaseModel):
         return data
 
 
+class PlaceConfig(_Closed):
+    """Where a server goes on the run's Ray cluster (the run's own `ray.address`); without one nothing comes of it."""
+
+    num_cpus: float | None = Field(default=None, ge=0)
+    """Kept for it. null: a CPU must be free when it is placed, and none is kept."""
+    num_gpus: float = Field(default=0, ge=0)
+    resources: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """The cluster's own, by name: how much of each is kept for it."""
+    node: str | None = Field(default=None, min_length=1)
+    """A node by its id, the beginning of it, or its address; spread over all nodes unless said."""
+
+
 class BaseRunServerConfig(BaseServerConfig):
     entrypoint: str = "app.py"
+    ray: PlaceConfig = PlaceConfig()
     domain: Domain | None = None
 
 
@@ -136,7 +149,34 @@ class BaseRunServerInstanceConfig(BaseRunServerConfig):
     allowed_model_types: list[str] | str | None = None
 
 
-# ---- capture and jobs
+# ---- the cluster, capture and jobs
+
+
+class ClusterConfig(_Closed):
+    """The Ray cluster that a run's servers are placed on."""
+
+    address: str = "local"
+    """`auto` or host:port joins one; `local`: no cluster, the servers are processes beside ng_run."""
+    files: Literal["auto", "shared", "brought"] = "auto"
+    """How captures and logs come together: written to their folders from every node (`shared`), or kept on the node
+    and brought here as they grow (`brought`). `auto`: shared by each node that sees the folders."""
+    node_dir: str = "~/.cache/nemo_gym/nodes"
+    """Where a node keeps what is to be brought."""
+    env: dict[str, str] = {}
+    """Environment variables of all servers, beside those of their nodes."""
+    place_timeout_s: float = Field(default=300, gt=0)
+    """How long a server may wait for its place."""
+
+    @property
+    def joined(self) -> bool:
+        return self.address != "local"
+
+    @field_validator("address")
+    @classmethod
+    def _is_one(cls, value: str) -> str:
+        if value in ("auto", "local") or re.fullmatch(r"[^\s/:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", value):
+            return value
+        raise ValueError(f"expected auto, local or host:port, got {value!r}")
 
 
 class CaptureConfig(_Closed):

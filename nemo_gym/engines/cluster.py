@@ -9,6 +9,8 @@ import asyncio
 import os
 from typing import Any
 
+from ..config.types import is_loopback
+
 _STORE_BYTES = 128 * 1024 * 1024
 """Replies are returned in line; weights go by path."""
 _INIT_S = 300.0
@@ -19,41 +21,53 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-_LOCAL_ENVIRONMENT = {
-    # Without it Ray's own servers listen on every interface.
+_LOOPBACK_ENVIRONMENT = {
+    # Without it Ray's own servers listen on every interface, and one that listens on loopback alone is not found.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+_LOCAL_ENVIRONMENT = {
+    **_LOOPBACK_ENVIRONMENT,
     # Ray would have its workers give way to everything else on the machine; an engine is what everything waits for.
     "RAY_worker_niceness": "0",
 }
 
 
-async def connect(address: str, cpus: int) -> None:
+async def connect(address: str, cpus: int, *, quiet: bool = False) -> None:
     """Joins the Ray at `address` (`auto` or host:port), or with `local` starts one.
 
     Args:
         cpus: what a local Ray says it has: as many as the replicas ask for, since Ray starts a worker for each at once.
+        quiet: what Ray's workers print stays in their logs.
     """
     # In a thread: it takes seconds, and on the main thread Ray would take over SIGTERM.
-    await asyncio.wait_for(asyncio.to_thread(connect_here, address, cpus), _INIT_S)
+    await asyncio.wait_for(asyncio.to_thread(connect_here, address, cpus, quiet=quiet), _INIT_S)
 
 
-def connect_here(address: str, cpus: int) -> None:
+def connect_here(address: str, cpus: int, *, quiet: bool = False) -> None:
     """The same, waiting. What Ray starts ends with the thread that this is called in."""
-    environment = _ENVIRONMENT if address != "local" else _ENVIRONMENT | _LOCAL_ENVIRONMENT
+    environment = _ENVIRONMENT
+    if address == "local":
+        environment = environment | _LOCAL_ENVIRONMENT
+    elif is_loopback(address.rpartition(":")[0]):
+        environment = environment | _LOOPBACK_ENVIRONMENT
     for name, value in environment.items():
         os.environ.setdefault(name, value)
-    _init(address, cpus)
+    _init(address, cpus, quiet)
 
 
-def _init(address: str, cpus: int) -> None:
+def _init(address: str, cpus: int, quiet: bool) -> None:
     import ray
+    from ray._private import ray_constants
 
-    options: dict[str, Any] = {"address": address, "logging_level": "WARNING", "log_to_driver": True}
-    if address == "local":
-        from ray._private import ray_constants
-
+    options: dict[str, Any] = {
+        "address": address,
+        "logging_level": "ERROR" if quiet else "WARNING",
+        "log_to_driver": not quiet,
+    }
+    if os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == "0":
         # What the environment says of it, where somebody had imported Ray before it said so.
         ray_constants.ENABLE_RAY_CLUSTER = False
+    if address == "local":
         options |= {
             "include_dashboard": False,
             "object_store_memory": _STORE_BYTES,

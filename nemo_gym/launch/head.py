@@ -1,7 +1,8 @@
 """Which servers run, and how far a job is, for whoever asks from another shell.
 
 Each run has one small server on loopback that tells, against a token, names, addresses and states; never a setting. The
-token and the address are in a file that only the user can read (`web/runs.py`).
+token and the address are in a file that only the user can read (`web/runs.py`), and so is the key of servers on several
+machines.
 """
 
 from __future__ import annotations
@@ -28,9 +29,16 @@ class Head:
     """Tells what `describe` returns; registered from `start` to `stop`."""
 
     def __init__(
-        self, run_id: str, describe: Callable[[], dict[str, Any]], command: list[str], *, serves: bool = True
+        self,
+        run_id: str,
+        describe: Callable[[], dict[str, Any]],
+        command: list[str],
+        *,
+        serves: bool = True,
+        key: str = "",
     ) -> None:
         self._serves = serves
+        self._key = key
         self._run_id = run_id
         self._describe = describe
         self._command = command
@@ -57,6 +65,7 @@ class Head:
             str(Path.cwd()),
             self._command,
             self._serves,
+            self._key,
         )
         self._file = runtime_dir() / f"{self._run_id}-{pid}.json"
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,7 +1,8 @@
 """Every server of a run up, or one culprit's last words; all of them down, at any end.
 
 Sockets are bound first, then all servers start side by side, each under a keeper that ends its whole tree when this
-process ends, in order or by SIGKILL. `up` returns when each server has answered that it is ready.
+process ends, in order or by SIGKILL; with a cluster (cluster.py) they do so on its nodes. `up` returns when each server
+has answered that it is ready.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import aiohttp
 import msgspec
@@ -25,10 +26,15 @@ from rich.console import Console
 from nemo_gym.config import paths
 from nemo_gym.config.compose import Composed, Instance
 from nemo_gym.process import Child
+from nemo_gym.web.peers import ServerClient
 from nemo_gym.web.service import LISTEN_FD, ServerContext
 
 from . import ports, venv
 from .board import Board
+from .failure import LaunchError as LaunchError
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
 
 State = Literal["starting", "ready", "ended"]
 
@@ -39,19 +45,26 @@ _LAST_LINES = 25
 START_TIMEOUT_S = 1800.0
 
 
-class LaunchError(Exception):
-    """Why the servers are not up; `server` is the culprit, `last_words` the end of its log."""
+class Running(Protocol):
+    """What the launcher asks of a server's process: a `Child` here, a `Remote` on a cluster."""
 
-    def __init__(self, message: str, server: str = "", last_words: str = "") -> None:
-        super().__init__(message)
-        self.server = server
-        self.last_words = last_words
+    lost: str
+    log_path: Path
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def last_words(self, lines: int) -> str: ...
+    def ask_to_stop(self, grace_s: float) -> None: ...
+    def stop(self, grace_s: float) -> int | None: ...
 
 
 class Server:
     """One server of the run, as the launcher knows it."""
 
-    def __init__(self, instance: Instance, url: str, child: Child) -> None:
+    def __init__(self, instance: Instance, url: str, child: Running) -> None:
         self.instance = instance
         self.url = url
         self.child = child
@@ -82,6 +95,7 @@ class Server:
             "started": self.started,
             "ready_after_s": None if self.ready_at is None else round(self.ready_at - self.started, 2),
             "log": str(self.child.log_path),
+            "node": self.child.node or None,
         }
 
 
@@ -96,7 +110,15 @@ class Launcher:
         self._log_dir = Path(log_dir)
         self._start_timeout_s = start_timeout_s
         self._running: dict[str, Server] = {}
+        self._session_secret = secrets.token_urlsafe(32)
         self.admin_key = secrets.token_urlsafe(24)
+        self._cluster: Cluster | None = None
+        ray, self._capture = composed.cluster(), composed.capture()
+        if ray.joined:
+            from .cluster import Cluster
+
+            self._cluster = Cluster(ray, run_id, self._log_dir, self._capture.dir if self._capture.enabled else None)
+        self._call_key = secrets.token_urlsafe(24) if ray.joined else ""
 
     @property
     def servers(self) -> dict[str, str]:
@@ -117,8 +139,11 @@ class Launcher:
             LaunchError: a server ended, or was not ready in time. Every server is down by then.
         """
         try:
-            with self._bound() as socks:
-                self._start(socks)
+            if self._cluster is not None:
+                await self._start_on(self._cluster)
+            else:
+                with self._bound() as socks:
+                    self._start(socks)
             with Board(console or Console(stderr=True), self._running) as board:
                 await self._all_ready(board)
         except BaseException:
@@ -141,6 +166,23 @@ class Launcher:
         await asyncio.shield(asyncio.gather(*(asyncio.to_thread(server.child.stop, grace_s) for server in servers)))
         for server in servers:
             server.state = "ended"
+        if self._cluster is not None:
+            await asyncio.shield(self._cluster.close())
+
+    @property
+    def client_key(self) -> str:
+        """What the servers ask of each other; empty where they are on this machine alone."""
+        return self.admin_key if self._call_key else ""
+
+    @property
+    def client(self) -> ServerClient:
+        """Calls the servers as one of their own."""
+        return ServerClient(self.servers, self.kinds, key=self.client_key)
+
+    async def collect(self) -> None:
+        """What was recorded on other machines by now is in the folder of captures."""
+        if self._cluster is not None:
+            await self._cluster.collect()
 
     # ---- starting
 
@@ -160,34 +202,48 @@ class Launcher:
             for sock in socks.values():
                 sock.close()
 
+    def _context(self, instance: Instance, urls: Mapping[str, str], listens: tuple[str, int], **more: Any) -> bytes:
+        """What one server is told."""
+        host, port = listens
+        context = ServerContext(
+            name=instance.name,
+            kind=instance.kind,
+            implementation=instance.implementation,
+            settings={**instance.settings, "host": host, "port": port},
+            servers=dict(urls),
+            kinds={one.name: one.kind for one in self._composed.instances},
+            run_id=self._run_id,
+            session_secret=self._session_secret,
+            capture=self._capture.model_dump() | more.pop("capture", {}) if self._capture.enabled else None,
+            admin_key=self.admin_key,
+            call_key=self._call_key,
+            **more,
+        )
+        return msgspec.json.encode(context)
+
+    async def _start_on(self, cluster: Cluster) -> None:
+        await cluster.connect()
+        placed = await cluster.place(self._composed.instances)
+        urls = {name: remote.place.url for name, remote in placed.items()}
+        for instance in self._composed.instances:
+            remote = placed[instance.name]
+            capture = {"dir": cluster.captures_of(remote)}
+            told = self._context(instance, urls, remote.place.listens, capture=capture, ray_address=cluster.address)
+            self._running[instance.name] = Server(instance, remote.place.url, remote)
+            await cluster.start(remote, instance, told)
+
     def _start(self, socks: dict[str, socket.socket]) -> None:
-        capture = self._composed.capture()
-        told_to_all = {
-            "servers": {name: ports.url(sock) for name, sock in socks.items()},
-            "kinds": {instance.name: instance.kind for instance in self._composed.instances},
-            "run_id": self._run_id,
-            "session_secret": secrets.token_urlsafe(32),
-            "capture": capture.model_dump() if capture.enabled else None,
-            "admin_key": self.admin_key,
-        }
+        urls = {name: ports.url(sock) for name, sock in socks.items()}
         root = paths.project_root()
         for instance in self._composed.instances:
             sock = socks[instance.name]
-            host, port = sock.getsockname()[:2]
-            context = ServerContext(
-                name=instance.name,
-                kind=instance.kind,
-                implementation=instance.implementation,
-                settings={**instance.settings, "host": host, "port": port},
-                **told_to_all,  # type: ignore[arg-type]
-            )
             file = paths.entrypoint(
                 instance.kind, instance.implementation, instance.settings.get("entrypoint", "app.py")
             )
             search = [str(file.parents[2]), str(root), os.environ.get("PYTHONPATH", "")]
             child = Child.start(
                 venv.command(file),
-                stdin=msgspec.json.encode(context),
+                stdin=self._context(instance, urls, sock.getsockname()[:2]),
                 pass_fds=[sock.fileno()],
                 env={
                     **os.environ,
@@ -244,7 +300,7 @@ class Launcher:
 
     def _ended(self, server: Server) -> LaunchError:
         starting, server.state = server.state == "starting", "ended"
-        how = _status(server.child.poll()) + (" before it was ready" if starting else "")
+        how = (server.child.lost or _status(server.child.poll())) + (" before it was ready" if starting else "")
         return LaunchError(how, server.name, server.child.last_words(_LAST_LINES))
 
 

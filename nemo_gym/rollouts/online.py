@@ -159,7 +159,7 @@ class Rollouts:
             raise JobFailed(f"run {run.run_id} does not answer")
         kinds = {server["name"]: server["kind"] for server in answer["servers"]}
         urls = {server["name"]: server["url"] for server in answer["servers"]}
-        return ServerClient(urls, kinds), _models(kinds), run.run_id
+        return ServerClient(urls, kinds, key=run.key), _models(kinds), run.run_id
 
     def _chosen(self) -> runs.Run:
         up = [run for run in runs.runs() if run.serves and self._run_name in (None, run.run_id)]

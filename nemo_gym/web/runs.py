@@ -34,6 +34,8 @@ class Run(msgspec.Struct, frozen=True):
     command: list[str] = []
     serves: bool = True
     """Whether it has servers that others may use; a job on another run's servers has none."""
+    key: str = ""
+    """What its servers ask for, where they are on several machines."""
 
 
 def runs() -> list[Run]:

@@ -26,6 +26,7 @@ from nemo_gym.config.secrets import secret_values
 from nemo_gym.config.types import BaseRunServerInstanceConfig
 
 from . import client, logs, workers
+from .guard import Guard
 from .hangup import CancelOnHangUp
 from .peers import ServerClient
 from .session import add_sessions
@@ -49,9 +50,18 @@ class ServerContext(msgspec.Struct, frozen=True):
     session_secret: str = ""
     capture: dict[str, Any] | None = None
     admin_key: str = ""
+    call_key: str = ""
+    """Where servers are on several machines each call needs a key: this, or the admin key, which peers give."""
+    ray_address: str = ""
+    """The cluster that the run is on."""
 
     def __repr__(self) -> str:
         return f"ServerContext({self.kind} {self.name!r}, run {self.run_id!r})"
+
+
+def client_of(told: ServerContext) -> ServerClient:
+    """How a server calls its peers."""
+    return ServerClient(told.servers, told.kinds, key=told.admin_key if told.call_key else "")
 
 
 _context: ServerContext | None = None
@@ -64,7 +74,7 @@ def context() -> ServerContext | None:
 
 def get_global_config_dict() -> dict[str, Any]:
     """The run's servers in the three levels of a configuration, with their addresses only."""
-    return ServerClient(_context.servers, _context.kinds).global_config_dict if _context else {}
+    return client_of(_context).global_config_dict if _context else {}
 
 
 def maybe_get_global_config_dict() -> dict[str, Any] | None:
@@ -143,22 +153,41 @@ class SimpleServer(BaseModel):
         sock.set_inheritable(False)
         _context = msgspec.json.decode(sys.stdin.buffer.read(), type=ServerContext)
         server = cls.from_context(_context)
-        hidden = secret_values(_context.settings) | {_context.admin_key, _context.session_secret}
+        hidden = secret_values(_context.settings) | {_context.admin_key, _context.session_secret, _context.call_key}
         logs.setup(hidden, server.config.log_format)
         _raise_file_limit()
         if (count := server.processes()) > 1:
             workers.fork(count, sock)
-        serve(server.asgi(), sock)
+        serve(server.guarded(server.asgi()), sock)
 
     @classmethod
     def from_context(cls, told: ServerContext) -> SimpleServer:
         """The server as it was told to be; a config that does not fit ends the process with words."""
         try:
-            config = cls.config_class().model_validate({**told.settings, "name": told.name})
+            config = cls.config_class().model_validate({**cls._keyed(told), "name": told.name})
         except ValidationError as error:
             faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
             sys.exit(f"{told.name}: " + "; ".join(faults))
-        return cls(config=config, server_client=ServerClient(told.servers, told.kinds))
+        return cls(config=config, server_client=client_of(told))
+
+    @classmethod
+    def _keyed(cls, told: ServerContext) -> dict[str, Any]:
+        """Its settings; a server with keys takes the run's among them, unless it is told to take none."""
+        settings = told.settings
+        own = settings.get("api_keys") or []
+        if not told.call_key or not cls._has_keys() or (settings.get("allow_unauthenticated") and not own):
+            return settings
+        return {**settings, "api_keys": [*own, told.call_key, told.admin_key]}
+
+    @classmethod
+    def _has_keys(cls) -> bool:
+        return "api_keys" in cls.config_class().model_fields
+
+    def guarded(self, app: Any) -> Any:
+        """The app with what the run's machines ask of each other in front of it."""
+        if _context is None or not _context.call_key or self._has_keys():
+            return app
+        return Guard(app, (_context.admin_key, _context.call_key))
 
     def processes(self) -> int:
         """How many processes serve it. Sessions are in memory, so more than one is for servers that know of it."""

@@ -104,7 +104,8 @@ class SimpleAgent(SimpleResponsesAPIAgent):
             if not isinstance(told, dict):
                 words = f"tools: mcp needs `expose_tools_over_mcp: true` at {name}: its seed named no MCP server"
                 raise RolloutFailed("infrastructure", words)
-            async with McpTools.opened(name, self.server_client.base_url(name), told) as tools:
+            client = self.server_client
+            async with McpTools.opened(name, client.base_url(name), told, client.headers) as tools:
                 yield tools
 
     def _loop(self, model_path: str, tools: Tools | None) -> Loop:

@@ -71,11 +71,14 @@ class McpTools:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, environment: str, base_url: str, seed: Mapping[str, Any]) -> AsyncIterator[McpTools]:
+    async def opened(
+        cls, environment: str, base_url: str, seed: Mapping[str, Any], key: Mapping[str, str] | None = None
+    ) -> AsyncIterator[McpTools]:
         """A session at the MCP server that the environment named when it was seeded.
 
         Args:
             seed: `MCPServerMetadata`: the server's path, and the headers that name the rollout's session.
+            key: the header that the environment asks of its peers, if it does.
         """
         try:
             import httpx2
@@ -84,7 +87,7 @@ class McpTools:
         except ImportError as missing:
             words = "tools: mcp needs the mcp package (pip install 'nemo-gym[mcp]')"
             raise RolloutFailed("infrastructure", f"{words}: {missing}") from missing
-        headers = {str(name): str(value) for name, value in (seed.get("headers") or {}).items()}
+        headers = dict(key or {}) | {str(name): str(value) for name, value in (seed.get("headers") or {}).items()}
         timeout = httpx2.Timeout(None, connect=_CONNECT_S)
         async with httpx2.AsyncClient(headers=headers, trust_env=False, timeout=timeout) as http:
             url = base_url + str(seed.get("url_path") or "/mcp")

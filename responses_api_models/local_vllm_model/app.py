@@ -9,10 +9,11 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 from nemo_gym.config import paths
+from nemo_gym.config.types import PlaceConfig
 from nemo_gym.exchange.errors import ModelError
 from responses_api_models.local_vllm_model.names import named_as_here
 
@@ -42,11 +43,10 @@ _OF_ENGINES = (
 _ASK_AGAIN_S = 1.0
 
 
-class RayConfig(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    address: str = "local"
-    """`local` starts a Ray of this server's own, on loopback; `auto` or host:port joins one."""
+class RayConfig(PlaceConfig):
+    address: str | None = None
+    """`local` starts a Ray of this server's own, on loopback; `auto` or host:port joins one. null: the cluster that the
+    run is on (its `ray.address`), and `local` without one."""
 
 
 class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
@@ -127,7 +127,7 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             pipeline_parallel=config.pipeline_parallel_size,
             gpus=gpus,
             spread=config.placement,
-            ray_address=config.ray.address,
+            ray_address=self._ray_address,
             max_restarts=config.max_restarts,
             window_s=config.restart_window_s,
             start_s=config.start_timeout_s,
@@ -148,6 +148,10 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
                 await asyncio.wait([starting])
         self.policy_version.value = self._deployment.engine.weights.version
         return backend
+
+    @property
+    def _ray_address(self) -> str:
+        return self.config.ray.address or (self.context.ray_address if self.context is not None else "") or "local"
 
     async def _with_another_s(self) -> TokensBackend:
         """Its engines, rendered for and parsed in this server's own way."""

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from nemo_gym.cli.job import do_job
 from nemo_gym.config.types import JobConfig
+from nemo_gym.web.peers import ServerClient
 from tests.loopback import serving
 from tests.rollouts.fake_servers import Fake
 
@@ -24,8 +25,10 @@ async def done(folder, shown, rows, **more):
     async with serving(Fake().app()) as url:
         return await do_job(
             job,
-            {"agent": url, "policy_model": url},
-            {"agent": "responses_api_agents", "policy_model": "responses_api_models"},
+            ServerClient(
+                {"agent": url, "policy_model": url},
+                {"agent": "responses_api_agents", "policy_model": "responses_api_models"},
+            ),
             run_id="the-run",
             config_digest="c",
             captures=None,

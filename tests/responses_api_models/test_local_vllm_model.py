@@ -45,7 +45,7 @@ def test_defaults():
     plain = config()
     assert plain.served_name == "tiny_policy"
     assert (plain.tool_parser, plain.reasoning_parser, plain.history) == ("auto", "auto", "exact")
-    assert plain.ray.address == "local"
+    assert plain.ray.address is None
 
 
 @pytest.mark.parametrize(
