@@ -18,6 +18,7 @@ from ..dialects.dialect import Head, fed
 from ..exchange.errors import ModelError
 from ..exchange.increments import Increment
 from ..exchange.reply import ModelReply
+from ..web.answers import write_whole
 from ..web.hangup import ON_HANG_UP
 from .stored import NOT_FOUND
 
@@ -160,7 +161,10 @@ class Delivery:
         """A body of any kind. True when the socket took it."""
         if self.gone:
             return False
-        start = [(b"content-type", kind), (b"content-length", str(len(data)).encode()), *(headers or [])]
+        start = [(b"content-type", kind), *(headers or [])]
+        if len(data) <= _SMALL and write_whole(self._send, status, start, data):
+            return True
+        start.append((b"content-length", str(len(data)).encode()))
         await self._send({"type": "http.response.start", "status": status, "headers": start})
         return await self._last(data)
 
@@ -177,22 +181,30 @@ class Delivery:
             return False
         frames: list[bytes] = []
         size = 0
-        if self.writer is None:
-            await self._open()
-            frames.append(writer.open())
-        else:
+        opened = self.writer is not None
+        if opened:
             writer = self.writer
+        else:
+            frames.append(writer.open())
         # A relayed stream has said its text; what is left of it only `close` knows.
         for frame in () if self._relayed else fed(writer, reply):
             frames.append(frame)
             size += len(frame)
             if size > _FRAME_BYTES:
+                if not opened:
+                    await self._open()
+                    opened = True
                 await self._chunk(b"".join(frames))
                 if self.gone or (self._transport is not None and self._transport.is_closing()):
                     return False  # at once: the repeat may be on its way (A16)
                 frames, size = [], 0
         frames.append(writer.close(reply))
-        return await self._last(b"".join(frames))
+        data = b"".join(frames)
+        if not opened:
+            if 0 < len(data) <= _SMALL and write_whole(self._send, 200, _SSE_HEADERS, data, chunked=True):
+                return True
+            await self._open()
+        return await self._last(data)
 
     async def fail(self, dialect: Any, error: ModelError, streamed: bool) -> None:
         """The dialect's error: a plain HTTP one before the commit, in the stream after it."""
