@@ -6,14 +6,18 @@ clients expect (Chat Completions FastAPI's 422, Responses a 400 that names the f
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import StrictBool, TypeAdapter, ValidationError
 
 from ..exchange.errors import InvalidRequest
+from ..exchange.parts import unread
 from . import codec
+
+_T = TypeVar("_T")
 
 ECHO_LIMIT = 4096
 """Bytes of a 422 above which the echoed `input` values are cut."""
@@ -60,6 +64,25 @@ def find_errors(adapter: TypeAdapter[Any], value: Any, prefix: Sequence[str | in
     except ValidationError as error:
         return errors_of(error, prefix)
     return []
+
+
+def validated(
+    adapter: TypeAdapter[_T], body: Any, read: Mapping[str, Callable[[Any], Any]], **how: Any
+) -> tuple[_T | None, list[dict[str, Any]]]:
+    """The body as the schema's object, or pydantic's errors.
+
+    Args:
+        read: fields that are lists, and what reads each of their elements: one that was read before is not checked
+            again, and is not in the object.
+    """
+    if type(body) is dict:
+        fresh = body | {name: unread(body[name], reader) for name, reader in read.items() if name in body}
+        with contextlib.suppress(ValidationError):
+            return adapter.validate_python(fresh, **how), []
+    try:
+        return adapter.validate_python(body, **how), []
+    except ValidationError as error:
+        return None, errors_of(error)
 
 
 def errors_of(error: ValidationError, prefix: Sequence[str | int] = ()) -> list[dict[str, Any]]:

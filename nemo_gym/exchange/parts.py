@@ -68,6 +68,14 @@ def read_once(element: Any, read: Callable[[Any], _T]) -> _T:
     return found
 
 
+def unread(elements: Any, read: Callable[[Any], Any]) -> Any:
+    """Those of a list that `read` has not made anything of yet, at least the last; the others were found valid then."""
+    if type(elements) is not list:
+        return elements
+    new = [one for one in elements if type(one) is not Element or one.read is None or one.read[0] is not read]
+    return new or elements[-1:]
+
+
 class Text(Struct, frozen=True, gc=False, tag=True):
     """`id` is the item's; two neighbours with one id are one part in two pieces."""
 

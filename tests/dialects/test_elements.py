@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from nemo_gym.dialects import chat, codec
+from nemo_gym.dialects import chat, codec, messages
 from nemo_gym.dialects.elements import Elements
-from nemo_gym.exchange.parts import Element, element_of
+from nemo_gym.exchange.errors import InvalidRequest
+from nemo_gym.exchange.parts import Element, ToolResult, element_of
 
 LONG = "a history " * 600
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -32,6 +33,39 @@ def test_an_element_that_is_a_message_and_a_tool_is_read_as_each() -> None:
     both = {"role": "user", "content": LONG} | TOOL
     request = chat.read_request(Elements().decode(msgspec.json.encode({"messages": [both], "tools": [both]})))
     assert request.messages[0].role == "user" and request.tools[0].name == "f"
+
+
+def test_messages_of_anthropic_bodies_are_read_once() -> None:
+    elements = Elements()
+    result = {"type": "tool_result", "tool_use_id": "t", "content": LONG}
+    history = [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+        {"role": "user", "content": [result]},
+        {"role": "user", "content": [result, {"type": "text", "text": "go on"}]},
+    ]
+    told = {"model": "m", "max_tokens": 9, "messages": history}
+    one, other = (messages.read_request(elements.decode(msgspec.json.encode(told))) for _ in range(2))
+    assert [message.role for message in one.messages] == ["assistant", "tool", "tool", "user"]
+    assert isinstance(one.messages[1].parts[0], ToolResult)
+    assert all(first is second for first, second in zip(one.messages, other.messages, strict=True))
+    assert [element_of(message) is not None for message in one.messages] == [True, True, False, False]
+    assert one == messages.read_request(told)
+
+
+@pytest.mark.parametrize("dialect", [chat, messages])
+def test_what_is_wrong_beside_shared_elements_is_named_where_it_is(dialect) -> None:
+    elements = Elements()
+    good, wrong = {"role": "user", "content": LONG}, {"role": "user", "content": 1}
+    told = {"model": "m", "max_tokens": 9, "messages": [good, good]}
+    dialect.read_request(elements.decode(msgspec.json.encode(told)))
+    for history in ([good, wrong, good], [wrong], []):
+        bad = told | {"messages": history, "seed": "one", "temperature": "hot"}
+        found = []
+        for body in (bad, elements.decode(msgspec.json.encode(bad))):
+            with pytest.raises(InvalidRequest) as error:
+                dialect.read_request(body)
+            found.append(error.value.errors)
+        assert found[0] == found[1] and found[0]
 
 
 def test_what_is_forgotten_is_read_anew() -> None:

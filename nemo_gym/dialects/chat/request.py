@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from ...exchange.errors import InvalidRequest
 from ...exchange.ids import fitted
 from ...exchange.parts import (
@@ -29,7 +27,7 @@ from ...exchange.parts import (
 from ...exchange.request import ModelRequest, Sampling
 from ...exchange.tools import Tool, Toolbox, ToolChoice
 from .. import codec
-from ..validation import STREAM, errors_of, find_errors, missing_body
+from ..validation import STREAM, find_errors, missing_body, validated
 from . import schema
 
 NAME = "chat"
@@ -55,17 +53,14 @@ def read_request(body: Any) -> ModelRequest:
 
 def _checked(body: Any) -> schema.ChatRequest:
     errors: list[dict[str, Any]] = []
-    checked = None
+    checked: Any = None
     if body is None:
         errors = [missing_body()]
     else:
         plain = body
         if isinstance(body, dict) and not schema.DELIVERY.isdisjoint(body):
             plain = {key: value for key, value in body.items() if key not in schema.DELIVERY}
-        try:
-            checked = schema.REQUEST.validate_python(plain, from_attributes=True)
-        except ValidationError as error:
-            errors = errors_of(error)
+        checked, errors = validated(schema.REQUEST, plain, _READ, from_attributes=True)
     if isinstance(body, dict):
         if "stream" in body:
             errors += find_errors(STREAM, body["stream"], ("stream",))
@@ -157,6 +152,9 @@ def _read_choice(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
     name = choice[kind]["name"]
     custom = "custom" if kind == "custom" else "function"
     return next((tool for tool in tools if tool.name == name and tool.kind == custom), Tool(name, kind=custom))  # type: ignore[arg-type]
+
+
+_READ = {"messages": _read_message, "tools": _read_tool}
 
 
 def _read_sampling(body: schema.ChatRequest) -> Sampling:

@@ -11,7 +11,19 @@ from typing import Any
 
 import msgspec
 
-from ...exchange.parts import Media, Message, Origin, Other, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from ...exchange.parts import (
+    Media,
+    Message,
+    Origin,
+    Other,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    read_once,
+)
 from ...exchange.tools import Toolbox
 from .. import codec
 from . import ids, signature
@@ -26,13 +38,22 @@ def read_messages(system: Any, messages: Iterable[Mapping[str, Any]]) -> Iterato
     if system:
         yield Message("system", tuple(_system(system)))
     for message in messages:
-        role, content = message["role"], message["content"]
-        if role == "system":
-            yield Message("system", tuple(_system(content)))
-        elif role == "assistant":
-            yield Message("assistant", tuple(read_content(content)))
+        made = read_once(message, read_message)
+        if type(made) is Message:
+            yield made
         else:
-            yield from _user(read_content(content))
+            yield from made  # type: ignore[misc]
+
+
+def read_message(message: Mapping[str, Any]) -> Message | tuple[Message, ...]:
+    """Several only where one of the user's holds results and words, or several results."""
+    role, content, origin = message["role"], message["content"], Origin(NAME, message)
+    if role == "system":
+        return Message("system", tuple(_system(content)), origin)
+    if role == "assistant":
+        return Message("assistant", tuple(read_content(content)), origin)
+    made = tuple(_user(read_content(content)))
+    return Message(made[0].role, made[0].parts, origin) if len(made) == 1 else made
 
 
 def _system(content: Any) -> list[Part]:

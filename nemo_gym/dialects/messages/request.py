@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ...exchange.errors import InvalidRequest
 from ...exchange.parts import Message, Origin
 from ...exchange.request import ModelRequest, Sampling
 from ...exchange.tools import Toolbox
-from ..validation import STREAM, errors_of, find_errors, first_words, missing_body
+from ..validation import STREAM, find_errors, first_words, missing_body, validated
 from . import schema
-from .blocks import NAME, is_attribution, read_messages, write_blocks, write_messages, write_text
+from .blocks import NAME, is_attribution, read_message, read_messages, write_blocks, write_messages, write_text
 from .tools import read_choice, read_tools, write_choice, write_tools
 
 MAX_TOKENS = 8192
@@ -68,10 +68,7 @@ def _checked(body: Any, adapter: TypeAdapter[Any]) -> Any:
     if body is None:
         errors = [missing_body()]
     else:
-        try:
-            checked = adapter.validate_python(body)
-        except ValidationError as error:
-            errors = errors_of(error)
+        checked, errors = validated(adapter, body, {"messages": read_message})
     if isinstance(body, dict):
         errors += find_errors(STREAM, body.get("stream"), ("stream",))
     if errors or checked is None:
