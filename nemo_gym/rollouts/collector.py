@@ -69,10 +69,14 @@ class Collector:
         """Why the rest was not tried: nothing could be reached any more."""
 
     async def run(self) -> None:
+        """Raises JournalError when what was made cannot be written down."""
         tickets = self._tickets()
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(self._concurrency):
-                workers.create_task(self._work(tickets))
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self._concurrency):
+                    workers.create_task(self._work(tickets))
+        except ExceptionGroup as group:  # of the first: it has ended the others
+            raise group.exceptions[0] from None
 
     async def _work(self, tickets: Iterator[tuple[Ticket, str | None]]) -> None:
         while (drawn := self._next(tickets)) is not None:
@@ -125,7 +129,7 @@ class Collector:
         done = self._journal.done
         for task in self._plan:
             for repeat in range(task.repeats):
-                if (task.number, repeat) not in done:
+                if (task.number, repeat, task.agent) not in done:
                     yield self._ticket(task, repeat), task.fault
 
     def _ticket(self, task: Task, repeat: int) -> Ticket:

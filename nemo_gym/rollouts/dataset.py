@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ REPEATS = "num_repeats"
 """A row's own number of repeats."""
 _SAYS_REPEATS = re.compile(rb'"num_repeats"\s*:')
 _MOST_REPEATS = 1_000_000
+_FEW = 20
 
 
 class Row(Struct, frozen=True):
@@ -80,10 +82,14 @@ class Dataset:
                 rows += 1
         return Measure(rows, digest.hexdigest(), dict(own))
 
-    def first_fault(self) -> str | None:
-        """Why this file is no dataset at all, judged by its first row."""
-        first = next(iter(self), None)
-        return "it has no rows" if first is None else first.fault
+    def first(self) -> Row | None:
+        """Of the first few rows one that can be run, else the very first: a file without any such is no dataset."""
+        first: Row | None = None
+        for row in islice(self, _FEW):
+            if row.fault is None:
+                return row
+            first = first or row
+        return first
 
     def _row(self, task: int, number: int, line: bytes) -> Row:
         where = f"{self.path}:{number}"

@@ -76,18 +76,22 @@ class Entries:
 
 
 class Done:
-    """Which repeats of which tasks are done: a byte each, for as far as a repeat has got."""
+    """Which repeats of which tasks each agent has done: a byte each, for as far as a repeat has got.
+
+    Agents may share the numbers of tasks. Where it was not written down who played, it counts for whoever is asked for.
+    """
 
     def __init__(self) -> None:
-        self._repeats: dict[int, bytearray] = {}
+        self._tasks: dict[tuple[str, int], bytearray] = {}
+        """By agent and repeat."""
 
-    def add(self, task: int, repeat: int) -> None:
-        tasks = self._repeats.setdefault(repeat, bytearray())
+    def add(self, task: int, repeat: int, agent: str) -> None:
+        tasks = self._tasks.setdefault((agent, repeat), bytearray())
         if len(tasks) <= task:
             tasks.extend(bytes(task + 1 - len(tasks)))
         tasks[task] = 1
 
-    def __contains__(self, which: tuple[int, int]) -> bool:
-        task, repeat = which
-        tasks = self._repeats.get(repeat, b"")
-        return task < len(tasks) and bool(tasks[task])
+    def __contains__(self, which: tuple[int, int, str]) -> bool:
+        task, repeat, agent = which
+        known = (self._tasks.get((name, repeat), b"") for name in (agent, ""))
+        return any(task < len(tasks) and tasks[task] for tasks in known)

@@ -22,7 +22,7 @@ from . import manifest as manifests
 from .collector import Finished
 from .journal import JournalError
 from .manifest import Lock, Refused
-from .plan import Plan
+from .plan import Plan, unwritable
 from .progress import Progress
 from .start import OF_TOKENS as OF_TOKENS
 from .start import JobResult, Start
@@ -87,6 +87,9 @@ async def run_job(
             lock.release()
     except (Refused, JournalError) as error:
         return JobResult(1, job.output, run_id, problem=str(error))
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else job.output
+        return JobResult(1, job.output, run_id, problem=f"{where}: {error.strerror or error}")
 
 
 def _input_faults(job: JobConfig) -> list[Fault]:
@@ -95,8 +98,12 @@ def _input_faults(job: JobConfig) -> list[Fault]:
 
 def _output_faults(job: JobConfig, served: Mapping[str, Any]) -> list[Fault]:
     path = Path(job.output)
+    if (fault := unwritable(job.output)) is not None:
+        return [Fault("job.output", fault)]
     if path.exists() and not path.is_dir():
         return [Fault("job.output", f"expected a folder, {path} is a file")]
+    if (held := manifests.locked(path)) is not None:
+        return [Fault("job.output", held)]
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     try:
         os.rmdir(tempfile.mkdtemp(prefix=".ng-", dir=there))

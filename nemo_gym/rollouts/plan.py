@@ -67,16 +67,19 @@ class Plan:
         return {name: value for part in self._parts for name, value in self._identity(part).items()}
 
     def faults(self) -> list[tuple[str, str]]:
-        """(key, words) for each dataset that is none, judged by its first row."""
+        """(key, words) for each dataset that is none, judged by its first rows."""
         found = []
         for place, part in enumerate(self._parts):
             key = "job.input" if not self._named else f"job.datasets.{place}.input"
             dataset = self._dataset(part)
+            if (fault := unwritable(part.input)) is not None:
+                found.append((key, fault))
+                continue
             if not dataset.path.is_file():
                 found.append((key, f"expected a JSONL file, there is none at {dataset.path}"))
                 continue
             try:
-                first = next(iter(dataset), None)
+                first = dataset.first()
             except OSError as error:
                 found.append((key, f"{dataset.path} cannot be read: {error.strerror}"))
                 continue
@@ -115,6 +118,15 @@ class Plan:
 
     def _under(self, part: JobDataset, fields: dict[str, Any]) -> dict[str, Any]:
         return {f"{part.name}.{name}": value for name, value in fields.items()} if self._named else fields
+
+
+def unwritable(path: str) -> str | None:
+    """Why a path cannot be written down: where a name is no text, no manifest could say which file it was."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return f"expected a path in UTF-8, got {path!r}"
+    return None
 
 
 def _agents_of(part: JobDataset) -> list[str | None]:

@@ -159,7 +159,7 @@ class _Work:
             task, repeat = row.get(TASK), row.get(REPEAT, 0)
             if type(task) is not int or type(repeat) is not int:
                 raise Refused(f"{self._path}: line {number + 1} has no {TASK}, so it is no rollout of a job")
-            if (task, repeat) in self._journal.done:
+            if (task, repeat, _agent(row)) in self._journal.done:
                 self.skipped += 1
             else:
                 yield row
@@ -181,10 +181,7 @@ class _Work:
         stale = (*_VERDICT, *self._verifiers[server].says)
         kept = {name: value for name, value in row.items() if name not in stale} | {BEFORE: row.get("reward")}
         meta = row.get(META) if isinstance(row.get(META), dict) else {}
-        agent = row.get("agent_ref") if isinstance(row.get("agent_ref"), dict) else {}
-        ticket = Ticket(
-            row[TASK], row.get(REPEAT, 0), str(row.get(ROLLOUT) or ""), str((agent or {}).get("name") or ""), kept
-        )
+        ticket = Ticket(row[TASK], row.get(REPEAT, 0), str(row.get(ROLLOUT) or ""), _agent(row), kept)
         result: dict[str, Any] | None = None
         failure: Failure | None = None
         try:
@@ -279,6 +276,11 @@ def _asked(inputs: Path) -> dict[tuple[int, int | None], dict[str, Any]]:
             raise Refused(f"inputs: {row.fault}")
         found[row.data.get(TASK, row.task), row.data.get(REPEAT)] = row.data
     return found
+
+
+def _agent(row: Mapping[str, Any]) -> str:
+    ref = row.get("agent_ref")
+    return str(ref.get("name") or "") if isinstance(ref, dict) else ""
 
 
 def _number(value: Any) -> float:

@@ -78,16 +78,16 @@ class Start:
         self._tally = Tally(job.prices)
         self._stopping = Stopping(job.limits, job.stop_when, self._tally)
         self._journal = Journal(self._output, self._had)
+        self._unwritten: str | None = None
         self._began = time.monotonic()
         self._traffic = Traffic(client, model_servers)
-        missing = max(1, self._asked - len(self._journal.entries))
         self._collector = Collector(
             Attempt(client, model_servers, job.rollout_timeout_s),
             plan,
             self._journal,
             self._tally,
             self._stopping,
-            concurrency=min(job.concurrency, missing),
+            concurrency=min(job.concurrency, max(1, self._asked)),
             # Of this start alone: a rollout that a kill cut off must not share an id with the one made in its place.
             prefix=f"{self._manifest.run_id[:80]}-{self._manifest.starts}{secrets.token_hex(2)}",
             retries={str(kind): limit for kind, limit in job.retries.items()},
@@ -123,10 +123,13 @@ class Start:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-            self._journal.close()
-            summary = self._write_metrics()
+            try:
+                self._journal.close()
+            finally:
+                summary = self._write_metrics()
         stopped = self._collector.stopped
-        finished = time.time() if summary.rollouts >= summary.asked or stopped else None
+        complete = not self._tally.failed and self._collector.gave_up is None
+        finished = time.time() if complete or stopped else None
         manifests.save(self._output, manifests.replace(self._manifest, finished=finished, stopped=stopped))
         problem = self._problem(summary)
         code = 0 if problem is None else 1
@@ -161,15 +164,19 @@ class Start:
         told = metrics(summary, self._manifest.run_id) | {"retried": dict(self._tally.retried)}
         if self._job.prices:
             told |= {"cost": self._tally.cost, "unpriced": self._tally.unpriced}
-        _write_json(self._output / "metrics.json", told | {"stopped": self._collector.stopped})
+        path = self._output / "metrics.json"
+        try:
+            _write_json(path, told | {"stopped": self._collector.stopped})
+        except OSError as error:
+            self._unwritten = f"{path} cannot be written: {error.strerror}"
         return summary
 
     def _most_repeats(self) -> int:
         return max((entry.repeat for entry in self._journal.entries), default=0) + 1
 
     def _problem(self, summary: Summary) -> str | None:
-        if self._collector.gave_up is not None:
-            return self._collector.gave_up
+        if (known := self._unwritten or self._collector.gave_up) is not None:
+            return known
         failed = self._tally.failed.total()
         if summary.rollouts == 0:
             return f"no rollout was finished; why is in {self._journal.failures_path}"

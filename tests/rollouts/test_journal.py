@@ -12,5 +12,5 @@ def test_what_a_model_wrote_is_read_as_it_was_written(tmp_path):
     (row,) = read(tmp_path / "rollouts.jsonl")
     assert {name: row[name] for name in said} == said
     again = Journal(tmp_path)
-    assert (0, 0) in again.done
+    assert (0, 0, "agent") in again.done
     again.close()

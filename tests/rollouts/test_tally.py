@@ -48,12 +48,12 @@ def test_what_is_remembered_is_what_was_told():
 
 def test_done():
     done = Done()
-    done.add(5, 0)
-    done.add(0, 3)
-    assert [which for which in [(5, 0), (0, 3), (4, 0), (6, 0), (0, 0), (5, 3), (0, 9)] if which in done] == [
-        (5, 0),
-        (0, 3),
-    ]
+    done.add(5, 0, "a")
+    done.add(0, 3, "b")
+    done.add(7, 0, "")
+    asked = [(5, 0, "a"), (0, 3, "b"), (4, 0, "a"), (6, 0, "a"), (0, 0, "a"), (5, 3, "b"), (0, 9, "a"), (5, 0, "b")]
+    assert [which for which in asked if which in done] == asked[:2]
+    assert (7, 0, "a") in done and (7, 0, "b") in done
 
 
 def test_cost_by_model():
