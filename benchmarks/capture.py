@@ -21,18 +21,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from nemo_gym.capture import CallRecord, ShardWriter, Times
 from nemo_gym.capture.shard import File
+from nemo_gym.dialects.chat import read_request
+from nemo_gym.dialects.elements import Elements
 from nemo_gym.exchange.call import Attempt
 from nemo_gym.exchange.ids import uuid7
-from nemo_gym.exchange.parts import Message, Origin, Text
+from nemo_gym.exchange.parts import Text
 from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace, Usage
-from nemo_gym.exchange.request import ModelRequest
 from nemo_gym.web.serve import settle_collector
 
 RUNS = 5
+WORK_S = 0.00025
+"""What the rest of a call takes of a server's loop. Where clients wait for a backend instead, throughput is theirs."""
 _WORDS = [a + b for a in ("br", "st", "pl", "gr", "tw") for b in ("ing", "one", "and", "ick", "all", "est", "ound")]
 
 
@@ -49,6 +53,9 @@ class Disk(File):
             time.sleep(Disk.slow_s)
 
 
+_elements = Elements()  # as a server reads what it is sent: what it has seen before is one object in all requests
+
+
 def text(words: int, seed: random.Random) -> str:
     return " ".join(seed.choices(_WORDS, k=words))
 
@@ -56,9 +63,9 @@ def text(words: int, seed: random.Random) -> str:
 def call(
     messages: list[dict[str, Any]], said: str, prompt: array | None, ids: array | None, **fields: Any
 ) -> CallRecord:
-    read = tuple(Message(one["role"], (Text(one["content"]),), origin=Origin("chat", one)) for one in messages)
-    body = {"model": "m", "messages": messages, "temperature": 1.0}
-    request = ModelRequest(read, model="m", origin=Origin("chat", body))
+    request = read_request(
+        _elements.decode(msgspec.json.encode({"model": "m", "messages": messages, "temperature": 1.0}))
+    )
     tokens = None if ids is None else TokenTrace(ids, array("f", (-random.random() for _ in ids)), ((0, 3),))
     usage = Usage(100 if prompt is None else len(prompt), 200 if ids is None else len(ids))
     now = time.time()
@@ -105,6 +112,12 @@ def rollout(turns: int, new_tokens: int, seed: random.Random) -> tuple[list[Call
     return made, new
 
 
+def busy(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 class Cost:
     def __init__(self, records: int, cpu_s: float, wall_s: float, syncs: int, latencies: list[float]) -> None:
         self.cpu_ms, self.rate = 1e3 * cpu_s / records, records / wall_s
@@ -120,7 +133,8 @@ async def _written(folder: str, made: list[CallRecord], durability: Any, concurr
     async def client() -> None:
         for record in left:
             if work_s:
-                await asyncio.sleep(work_s)
+                await asyncio.sleep(0)
+                busy(work_s)
             began = time.perf_counter()
             await writer.commit(record)
             latencies.append(time.perf_counter() - began)
@@ -151,14 +165,18 @@ def syncs_and_throughput(folder: Path) -> None:
     made = _many(small, 3000)
     at_64 = [written(made, folder) for _ in range(RUNS)]
     print(f"calls per sync, 64 concurrent:        {min(one.per_sync for one in at_64):.1f} (asked for: 12)")
-    made, rates = _many(small, 1500), {}
-    for slow_s, durability in ((0.005, "fsync"), (0.0, "none")):
-        Disk.slow_s = slow_s
-        # each client works 20 ms between its calls, as a backend that answers at once would let it
-        rates[durability] = max(written(made, folder, durability, work_s=0.02).rate for _ in range(RUNS))
-    Disk.slow_s = 0.0
-    ratio = rates["fsync"] / rates["none"]
-    print(f"throughput, a sync of 5 ms / no sync: {ratio:.2f} at 64 concurrent, backend of 20 ms (asked for: 0.90)")
+    made, ratios = _many(small, 1000), []
+    for _ in range(RUNS):
+        rates = {}
+        for slow_s, durability in ((0.005, "fsync"), (0.0, "none")):
+            Disk.slow_s = slow_s
+            rates[durability] = written(made, folder, durability, work_s=WORK_S).rate
+        Disk.slow_s = 0.0
+        ratios.append(rates["fsync"] / rates["none"])
+    ratio = statistics.median(ratios)
+    print(
+        f"throughput, a sync of 5 ms / no sync: {ratio:.2f} at 64 concurrent, a server at its limit (asked for: 0.90)"
+    )
 
 
 def latency(folder: Path) -> None:

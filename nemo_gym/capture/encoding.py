@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..exchange.parts import Message, Part, element_of
+from ..exchange.parts import Element, Message, Part, element_of
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest, Sampling
 from ..exchange.tokens import shared_prefix
@@ -36,6 +36,7 @@ PLAIN = (
 _scalar_values = attrgetter(*SCALARS)
 _plain = attrgetter(*PLAIN)
 TIMES = ("received_at", "sent_at", "first_token_at", "replied_at")
+_times = attrgetter("received", "sent", "first_token", "replied")
 
 
 class StoredMessage(Struct, omit_defaults=True):
@@ -147,16 +148,14 @@ class Encoder:
         if parent is not None and record.parent_call_id is not None:
             self._kept.move_to_end(record.parent_call_id)
         kept = Kept(None, [], {})
-        row: Row = {"kind": "call", "schema_version": VERSION}
-        row.update(zip(PLAIN, _plain(record), strict=True))
+        row: Row = dict(zip(PLAIN, _plain(record), strict=True))
+        row["kind"], row["schema_version"] = "call", VERSION
         row["attempts"] = [
             {"replica": one.replica, "started": float(one.started), "ended": float(one.ended), "error": one.error}
             for one in record.attempts
         ]
         row["replica"] = record.attempts[-1].replica if record.attempts else None
-        times = record.times
-        for column, time in zip(TIMES, (times.received, times.sent, times.first_token, times.replied), strict=True):
-            row[column] = None if time is None else float(time)
+        row.update(zip(TIMES, _times(record.times), strict=True))
         if record.error is not None:
             row["error_status"], row["error_kind"] = record.error.status, record.error.kind
             row["error_message"] = self._redactor.text(record.error.message)
@@ -197,7 +196,7 @@ class Encoder:
             body, lists = dict(request.origin.body), {}
             for name, value in body.items():
                 if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-                    digests = list(map(self._contents.element, value))
+                    digests = self._elements(value)
                     origins.elements.update(zip(map(id, value), digests, strict=True))
                     lists[name] = _in_json(_shared_and_new(f"body.{name}", digests, kept, parent))
                     body[name] = None  # keeps its place among the fields
@@ -222,6 +221,16 @@ class Encoder:
         if not same and sent.tools != base.tools:
             fields["tools"] = self._tools(sent.tools, origins)
         return self._contents.outline(fields) if fields else b"{}"
+
+    def _elements(self, values: list[Any]) -> list[bytes]:
+        """The digests of a body's elements. Most were put away with an earlier call."""
+        mark, put = self._contents.mark, self._contents.element
+        return [
+            value.stored[1]
+            if type(value) is Element and value.stored is not None and value.stored[0] is mark
+            else put(value)
+            for value in values
+        ]
 
     def _messages(self, request: ModelRequest, origins: _Origins) -> list[bytes]:
         return [self._message(message, origins) for message in request.messages]

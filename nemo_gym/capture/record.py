@@ -173,10 +173,13 @@ def _floats(values: Iterable[Any] | None) -> array | None:
 # ---- without origins
 
 
+_WITHOUT_ORIGIN = (Refusal, Other)
+
+
 def bare_part(part: Part) -> Part:
-    if isinstance(part, ToolResult):
+    if type(part) is ToolResult:
         return replace(part, parts=bare_parts(part.parts), origin=None)
-    if isinstance(part, Refusal | Other) or part.origin is None:
+    if type(part) in _WITHOUT_ORIGIN or part.origin is None:  # type: ignore[union-attr]
         return part
     return replace(part, origin=None)
 

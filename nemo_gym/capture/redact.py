@@ -6,7 +6,7 @@ A request's text is left alone otherwise: it is what was generated from.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 NAMES = ("api_key", "apikey", "api-key", "x-api-key", "authorization", "proxy-authorization", "access_token")
@@ -25,13 +25,14 @@ class Redactor:
         alternatives = b"|".join(re.escape(name.encode()) for name in sorted(self._names))
         self._field = re.compile(rb'("(?:' + alternatives + rb')"\s*:\s*")(?:[^"\\]|\\.)*', re.IGNORECASE)
         self._bytes = tuple(value.encode() for value in self._values)
-
-    def concerns(self, data: bytes) -> bool:
+        self.concerns: Callable[[bytes], object] = self._concerns if self._bytes else self._field.search
         """Whether this JSON has anything to hide."""
+
+    def _concerns(self, data: bytes) -> object:
         for value in self._bytes:
             if value in data:
                 return True
-        return self._field.search(data) is not None
+        return self._field.search(data)
 
     def hides(self, name: str) -> bool:
         """Whether a string under this name is a secret."""
