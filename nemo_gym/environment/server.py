@@ -17,6 +17,7 @@ from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunSer
 from ..dialects.responses.objects import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from ..web.bugs import AnswersBugs
 from ..web.rollout import RolloutContextMiddleware
+from ..web.routes import BodyRoute
 from ..web.service import SimpleServer
 from .episodes import (
     ResourcesCloseSessionRequest,
@@ -47,7 +48,7 @@ class BaseResourcesServerConfig(BaseRunServerInstanceConfig):
 class BaseRunRequest(BaseModel):
     """A dataset row, as an agent gets it."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, defer_build=True)
 
     responses_create_params: NeMoGymResponseCreateParamsNonStreaming
     capture_rollout_id: str | None = Field(default=None, alias="_ng_rollout_id", exclude=True)
@@ -81,6 +82,12 @@ class BaseMultiRewardVerifyResponse(BaseVerifyResponse):
     reward_components: dict[str, float]
 
 
+for _base in (BaseRunRequest, BaseVerifyRequest, BaseVerifyResponse, BaseMultiRewardVerifyResponse):
+    # Only these are built when they are first used: each anew from all the items that a conversation may have, and
+    # an environment uses its own subclasses, which are built at once.
+    _base.model_config["defer_build"] = False
+
+
 class BaseSeedSessionRequest(BaseModel):
     """Sent once before a rollout. A subclass reads the fields of its rows here."""
 
@@ -94,6 +101,7 @@ class SimpleResourcesServer(AggregateMetricsMixin, SimpleServer):
 
     def setup_webserver(self) -> FastAPI:
         app = FastAPI()
+        app.router.route_class = BodyRoute
         self.setup_session_middleware(app)
         app.add_middleware(RolloutContextMiddleware)
         app.add_middleware(AnswersBugs)

@@ -450,6 +450,7 @@ def _wire_named(value: Any) -> Any:
 
 
 class NeMoGymResponse(sdk.Response):
+    model_config = ConfigDict(defer_build=False)
     output: list[NeMoGymResponseOutputItem]  # type: ignore[assignment]
     usage: NeMoGymResponseUsage | None = None
 
