@@ -55,6 +55,8 @@ class Wanted(Struct, frozen=True):
     adapters: tuple[str, ...]
     template_kwargs: Mapping[str, Any]
     prompt_logprobs: bool
+    renderer: str
+    """A family's name, `auto` or `template`."""
     retries: int
     timeout_s: float
 
@@ -90,7 +92,7 @@ class Endpoints:
         wanted = self._wanted
         entry = await abilities.served(self._link, url, wanted.model)
         folder = wanted.folder or _folder(entry.get("root"))
-        rendering = await asyncio.to_thread(renderer, folder, wanted.template_kwargs)
+        rendering = await asyncio.to_thread(renderer, folder, wanted.template_kwargs, wanted.renderer)
         await self._same_tokenizer(url, rendering)
         route = await self._route(url)
         context = entry.get("max_model_len")

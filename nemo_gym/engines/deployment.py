@@ -34,7 +34,7 @@ _ALWAYS = -1
 
 class Deployment:
     """Args:
-    engine_args: vLLM's AsyncEngineArgs, `model` among them.
+    engine_args: vLLM's AsyncEngineArgs, `model` among them, and what makes room for the adapters.
     gpus: of each worker; 0 runs vLLM's CPU build.
     spread: where a replica's workers sit; see placement.py.
     ray_address: `local`, `auto` or host:port.
@@ -82,8 +82,7 @@ class Deployment:
             in_flight=in_flight,
         )
         self._adapters = dict(adapters or {})
-        lora = {"enable_lora": True, "max_loras": len(self._adapters)} if self._adapters else {}
-        self._engine_args = lora | dict(engine_args)
+        self._engine_args = dict(engine_args)
         self._spare = spare
         self._replicas = replicas
         self._placement = placement(tensor_parallel, pipeline_parallel, gpus, spread)

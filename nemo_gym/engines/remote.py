@@ -32,6 +32,8 @@ class Facts(Struct, frozen=True):
     """Of the model: its tokenizer and its template."""
     context: int | None
     policy_version: int
+    adapters: tuple[str, ...] = ()
+    """LoRA's, by name."""
 
 
 class Refused(Struct, frozen=True):

@@ -24,13 +24,16 @@ class WeightsWorker:
 def _repack(model: Any) -> None:
     """On CPU an output layer multiplies with a packed copy of its weight, which a reload leaves as it was where the
     layer is tied to the embedding: no error, and wrong log-probs wherever the model is not sure."""
-    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
     from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
-    for module in model.modules():
-        # An output layer (ParallelLMHead) is one too.
-        if isinstance(module, VocabParallelEmbedding) and hasattr(module, "cpu_linear"):
-            dispatch_cpu_unquantized_gemm(module, remove_weight=False)
+    # An output layer (ParallelLMHead) is one too.
+    layers = [module for module in model.modules() if isinstance(module, VocabParallelEmbedding)]
+    packed = [layer for layer in layers if hasattr(layer, "cpu_linear")]
+    if packed:  # never on a GPU
+        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+        for layer in packed:
+            dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
 
 
 def _not_finite(model: Any) -> str | None:

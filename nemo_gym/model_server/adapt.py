@@ -180,8 +180,9 @@ def _warn_of_force(request: ModelRequest, body: Mapping[str, Any], known: Capabi
     forced = request.tool_choice not in ("auto", "none") and body.get("tool_choice") is not None
     if forced and known.forced_tools is False:
         say_once("tool_choice: this backend cannot force a tool call; replies may come without one")
-    if body.get("parallel_tool_calls") is False and known.single_call is False and not (forced and known.forced_tools):
-        say_once("parallel_tool_calls: this backend cannot keep replies to one tool call; several may come")
+    if not request.parallel_tool_calls and known.single_call is False and not (forced and known.forced_tools):
+        field = "parallel_tool_calls" if "parallel_tool_calls" in body else "tool_choice.disable_parallel_tool_use"
+        say_once(f"{field}: this backend cannot keep replies to one tool call; several may come")
 
 
 # ---- system messages (A17)

@@ -38,7 +38,7 @@ async def answer(app: ModelApp, scope: Any, receive: Any, delivery: Delivery) ->
         await delivery.whole(error_body(words, "overloaded"), 503, [(b"retry-after", b"2")])
     else:
         version = app.server.policy_version.value
-        facts = remote.Facts(shared[1], shared[0].context, version or 0)
+        facts = remote.Facts(shared[1], shared[0].context, version or 0, tuple(app.server.adapters))
         await delivery.plain(200, _PACKED, remote.encode(facts))
 
 

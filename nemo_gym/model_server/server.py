@@ -6,6 +6,7 @@ in NeMo Gym. Dialects, streams, errors, capture and status are the same for all 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -113,6 +114,11 @@ class SimpleResponsesAPIModel(SimpleServer):
     def shared_engine(self) -> tuple[Engine, str] | None:
         """Engines that are this server's own, and the model's folder: other servers of the run may use them."""
         return None
+
+    @property
+    def adapters(self) -> Sequence[str]:
+        """LoRA adapters that a request may name in the place of the model."""
+        return ()
 
     @property
     def weights(self) -> Weights | None:

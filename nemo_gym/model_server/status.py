@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -83,8 +84,9 @@ class Status:
         elif (problem := self._app.unauthorised(headers)) is not None:
             await delivery.whole(error_body(problem.message, "auth"), 401)
         else:
-            name = self._app.server.config.served_name
-            await delivery.whole(models(name, self._app.readiness.capabilities, self._created))
+            server = self._app.server
+            names = (server.config.served_name, *server.adapters)
+            await delivery.whole(models(names, self._app.readiness.capabilities, self._created))
 
     async def _metrics(self, among: workers.Workers | None) -> bytes:
         text = self._app.metrics.text()
@@ -112,12 +114,15 @@ class Status:
         return next((_reason(body) for status, body in answers if status != 200), None)
 
 
-def models(name: str, capabilities: Capabilities | None, created: int) -> dict[str, Any]:
-    """The body of GET /v1/models."""
-    entry: dict[str, Any] = {"id": name, "object": "model", "created": created, "owned_by": "nemo_gym"}
-    if capabilities is not None and capabilities.context is not None:
-        entry["max_model_len"] = capabilities.context
-    return {"object": "list", "data": [entry]}
+def models(names: Sequence[str], capabilities: Capabilities | None, created: int) -> dict[str, Any]:
+    """The body of GET /v1/models: the model first, then its adapters."""
+    entries = []
+    for name in names:
+        entry: dict[str, Any] = {"id": name, "object": "model", "created": created, "owned_by": "nemo_gym"}
+        if capabilities is not None and capabilities.context is not None:
+            entry["max_model_len"] = capabilities.context
+        entries.append(entry if name == names[0] else entry | {"parent": names[0]})
+    return {"object": "list", "data": entries}
 
 
 def error_body(message: str, kind: str = "invalid") -> dict[str, Any]:

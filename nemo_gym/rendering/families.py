@@ -2,17 +2,17 @@
 
 Which family a folder's model is of is asked, not assumed: a family counts as the model's when it gives the very ids of
 the folder's chat template for some conversations. The whole prompt then stays the template's; only the bridge, which
-knows how the family's turns end, is the package's. Without a template the family, named in the configuration, renders
-all.
+knows how the family's turns end, is the package's. A family that is named in the configuration renders all.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..exchange.call import Prior
 from ..exchange.errors import InvalidRequest
@@ -24,7 +24,10 @@ from .roles import Roles
 from .template import ChatTemplate, thinking
 from .tokenizer import Tokenizer, read_json
 
+logger = logging.getLogger(__name__)
+
 PACKAGE = "renderers"
+_NO_FAMILIES = ("auto", "custom", "default")
 _CANDIDATES = {
     "qwen3": ("qwen3",),
     "qwen3_moe": ("qwen3",),
@@ -58,8 +61,7 @@ class Family:
     def __init__(
         self, name: str, tokenizer: Tokenizer, template: ChatTemplate | None, kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        if importlib.util.find_spec(PACKAGE) is None:
-            raise ValueError(f"renderer: {name!r} needs the package {PACKAGE}: install nemo-gym[renderers]")
+        check_name(name)
         self.name = name
         self.end_ids = tokenizer.end_ids
         self.added_tokens: Mapping[str, int] = tokenizer.added
@@ -161,25 +163,63 @@ def of_folder(
     for name in _CANDIDATES.get(str(read_json(folder / "config.json").get("model_type")), ()):
         try:
             family = Family(name, tokenizer, template, kwargs)
-            if all(family.rendered(probe) == family.ids(probe) for probe in _PROBES):
+            if _alike(family):
                 return family
-        except (InvalidRequest, AssertionError, ValueError, KeyError, TypeError):
+        except (AssertionError, ValueError, KeyError, TypeError):
             continue
     return None
+
+
+def named(name: str, folder: Path, tokenizer: Tokenizer, kwargs: Mapping[str, Any] | None) -> Family:
+    """The family of this name, for a folder that may say otherwise. Raises ValueError for a wrong one."""
+    try:
+        template = ChatTemplate.load(folder, tokenizer, kwargs)
+    except ValueError:
+        template = None
+    try:
+        if template is not None and not _alike(Family(name, tokenizer, template, kwargs)):
+            logger.warning("renderer: %s renders otherwise than the chat template in %s", name, folder)
+        return Family(name, tokenizer, None, kwargs)
+    except AssertionError as error:
+        raise ValueError(f"renderer: the tokenizer in {folder} is not one of {name}: {error}") from None
+
+
+def _alike(family: Family) -> bool:
+    """Whether it renders as its folder's template does."""
+    try:
+        return all(family.rendered(probe) == family.ids(probe) for probe in _PROBES)
+    except InvalidRequest:
+        return False
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError that says which families there are."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise ValueError(f"renderer: {name!r} needs the package {PACKAGE}: install nemo-gym[renderers]")
+    known = known_families()
+    if name not in known:
+        words = f"renderer: no family is named {name!r}; expected auto, template, or one of {', '.join(known)}"
+        raise ValueError(words)
 
 
 def _config(name: str) -> Any:
     from renderers import config_from_name
 
-    try:
-        config = config_from_name(name)
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"renderer: unknown family {name!r}: {error}") from None
+    config = config_from_name(name)
     assert config is not None
     # The reasoning of earlier turns is a part of their tokens, and they are kept.
     return (
         type(config)(**{"thinking_retention": "all"}) if "thinking_retention" in type(config).model_fields else config
     )
+
+
+def known_families() -> list[str]:
+    """By their names in the package."""
+    from renderers import RendererConfig
+
+    kinds, *_ = get_args(RendererConfig)
+    names = (kind.model_fields["name"].default for kind in get_args(kinds))
+    return sorted(name for name in names if name not in _NO_FAMILIES)
 
 
 class _Adapter:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..exchange.call import Prior
 from ..exchange.request import ModelRequest
-from .families import Family, of_folder
+from .families import check_name, named, of_folder
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
 
@@ -78,20 +78,22 @@ class TemplateRenderer:
         return self.tokenizer.decode(ids)
 
 
+def check_family(name: str) -> None:
+    """Raises ValueError for what `renderer` does not take as a family."""
+    if name not in ("auto", "template"):
+        check_name(name)
+
+
 def renderer(folder: str | Path, template_kwargs: Mapping[str, Any] | None = None, family: str = "auto") -> Renderer:
     """The renderer of a model folder. Raises ValueError when it cannot be rendered for.
 
     Args:
-        family: of the `renderers` package by its name; `auto` asks; `template` leaves it at the template.
+        family: of the `renderers` package by its name, which then renders all; `auto`: the one that renders as the
+            folder's template does, if there is one; `template` leaves it at the template.
     """
     folder = Path(folder)
     if family not in ("auto", "template"):
-        tokenizer = Tokenizer(folder)
-        try:
-            template = ChatTemplate.load(folder, tokenizer, template_kwargs)
-        except ValueError:
-            template = None
-        return Family(family, tokenizer, template, template_kwargs)
+        return named(family, folder, Tokenizer(folder), template_kwargs)
     plain = TemplateRenderer(folder, template_kwargs)
     known = of_folder(folder, plain.tokenizer, plain.template, template_kwargs) if family == "auto" else None
     return known or plain

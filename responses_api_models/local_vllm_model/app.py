@@ -6,6 +6,7 @@ Nothing heavy is imported before `start`: whoever checks a configuration imports
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, Simpl
 from nemo_gym.config import paths
 from nemo_gym.config.types import PlaceConfig
 from nemo_gym.exchange.errors import ModelError
+from responses_api_models.local_vllm_model.arguments import adapter_folders, engine_arguments
 from responses_api_models.local_vllm_model.names import named_as_here
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
     from nemo_gym.engines.weights import Weights
     from nemo_gym.model_server.app import ModelApp
 
-_CPU_ARGS = {"dtype": "float32", "enforce_eager": True, "block_size": 32}
-"""Where there is no GPU: log-probs that a trainer can reproduce, a quick start, prefixes shared from 32 tokens on."""
-
 _OF_ENGINES = (
     "num_replicas",
     "tensor_parallel_size",
@@ -35,6 +34,7 @@ _OF_ENGINES = (
     "placement",
     "max_tokens_in_flight",
     "engine_args",
+    "adapters",
     "ray",
     "weights_in_flight",
     "max_restarts",
@@ -74,6 +74,9 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     history: Literal["exact", "template"] = "exact"
     adapters: dict[str, str] = Field(default_factory=dict)
     """LoRA adapters by the names that clients ask for in the place of the model's, and their folders."""
+    renderer: str = "auto"
+    """A family of the `renderers` package, which then renders all; `auto`: the one that renders as the model's chat
+    template does, if there is one; `template`: the template alone."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     ray: RayConfig = Field(default_factory=RayConfig)
     start_timeout_s: float = Field(default=600.0, gt=0)
@@ -99,6 +102,8 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
         said = [name for name in _OF_ENGINES if self.deployment is not None and name in self.model_fields_set]
         if said:
             raise ValueError(f"{said[0]}: deployment {self.deployment} says that; expected it there")
+        if self.served_name in self.adapters:
+            raise ValueError(f"adapters.{self.served_name}: the model itself is called that: see model_name")
         return self
 
     @property
@@ -110,8 +115,13 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
     config: LocalVLLMModelConfig
     _deployment: Deployment | None = PrivateAttr(default=None)
     _waits_for: str = PrivateAttr(default="")
+    _adapters: dict[str, str] = PrivateAttr(default_factory=dict)
+    """Names and folders; those of another server's engines lie there."""
 
     async def start(self) -> None:
+        from nemo_gym.rendering.renderer import check_family
+
+        await asyncio.to_thread(check_family, self.config.renderer)
         self._backend = await (self._with_own_engines() if self.config.deployment is None else self._with_another_s())
 
     async def _with_own_engines(self) -> TokensBackend:
@@ -119,9 +129,10 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
 
         config = self.config
         folder = _folder(config.model)
-        gpus = (1.0 if _has_gpu() else 0.0) if config.num_gpus is None else config.num_gpus
+        gpus = gpus_of_each_worker(config)
+        self._adapters = adapter_folders(config.adapters)
         self._deployment = Deployment(
-            {"model": str(folder), **({} if gpus else _CPU_ARGS), **config.engine_args},
+            engine_arguments(folder, gpus, config.engine_args, self._adapters),
             replicas=config.num_replicas,
             tensor_parallel=config.tensor_parallel_size,
             pipeline_parallel=config.pipeline_parallel_size,
@@ -136,7 +147,7 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             max_queue=config.max_in_flight,
             tries=config.retries + 1,
             in_flight=config.weights_in_flight,
-            adapters={name: str(paths.locate(path).resolve()) for name, path in config.adapters.items()},
+            adapters=self._adapters,
         )
         # Beside the engine's start: the template and the tokenizer take seconds too.
         starting = asyncio.create_task(self._deployment.start())
@@ -174,6 +185,7 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
                 if loop.time() > until or error.status == 404:
                     raise ValueError(f"deployment: {self._waits_for}") from None
             await asyncio.sleep(_ASK_AGAIN_S)
+        self._adapters = dict.fromkeys(facts.adapters, "")
         folder = _folder(config.model) if config.model else Path(facts.folder)
         return await asyncio.to_thread(self._backend_of, engine, folder)
 
@@ -183,7 +195,7 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
         from nemo_gym.rendering.renderer import renderer
 
         config = self.config
-        rendering = renderer(folder, config.chat_template_kwargs)
+        rendering = renderer(folder, config.chat_template_kwargs, config.renderer)
         return TokensBackend(
             engine,
             rendering,
@@ -191,12 +203,16 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
             reasoning_format(rendering.text) if config.reasoning_parser == "auto" else config.reasoning_parser,
             config.served_name,
             config.history,
-            adapters=tuple(config.adapters),
+            adapters=tuple(self._adapters),
         )
 
     @property
     def starting(self) -> str:
         return self._waits_for if self._deployment is None else self._deployment.progress
+
+    @property
+    def adapters(self) -> Sequence[str]:
+        return tuple(self._adapters)
 
     @property
     def weights(self) -> Weights | None:
@@ -225,6 +241,10 @@ def _folder(model: str) -> Path:
     if not (folder / "config.json").is_file():
         raise ValueError(f"model: expected a model's folder with a config.json, found none at {model!r}")
     return folder.resolve()
+
+
+def gpus_of_each_worker(config: LocalVLLMModelConfig) -> float:
+    return (1.0 if _has_gpu() else 0.0) if config.num_gpus is None else config.num_gpus
 
 
 def _has_gpu() -> bool:

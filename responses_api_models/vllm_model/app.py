@@ -6,6 +6,8 @@ turns continue on their own tokens (`history: exact`), whoever owns the engine.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,10 +43,13 @@ class VLLMModelConfig(EndpointModelConfig):
     """The endpoint's LoRA adapters that clients may name as their model."""
     prompt_logprobs: bool = False
     """Of every call, into its record."""
+    renderer: str = "auto"
+    """A family of the `renderers` package, which then renders all; `auto`: the one that renders as the model's chat
+    template does, if there is one; `template`: the template alone."""
 
     @model_validator(mode="after")
     def _renders_only_for_completions(self) -> VLLMModelConfig:
-        for name in ("tokenizer", "history", "route", "adapters", "prompt_logprobs"):
+        for name in ("tokenizer", "history", "route", "adapters", "prompt_logprobs", "renderer"):
             if self.api != "completions" and name in self.model_fields_set and getattr(self, name):
                 raise ValueError(f"{name}: expected api: completions beside it, found api: {self.api}")
         return self
@@ -80,6 +85,10 @@ class VLLMModel(EndpointModel):
     _endpoints: Endpoints | None = PrivateAttr(default=None)
 
     @property
+    def adapters(self) -> Sequence[str]:
+        return self.config.adapters
+
+    @property
     def spoken(self) -> tuple[str, ...]:
         return () if self.config.api == "completions" else super().spoken
 
@@ -102,8 +111,10 @@ class VLLMModel(EndpointModel):
             await super().start()
             return
         from nemo_gym.backends.token_endpoints import Endpoints, Wanted
+        from nemo_gym.rendering.renderer import check_family
 
         config = self.config
+        await asyncio.to_thread(check_family, config.renderer)
         wanted = Wanted(
             model=config.model,
             served_name=config.served_name,
@@ -116,6 +127,7 @@ class VLLMModel(EndpointModel):
             adapters=tuple(config.adapters),
             template_kwargs=config.extra_body.get("chat_template_kwargs") or {},
             prompt_logprobs=config.prompt_logprobs,
+            renderer=config.renderer,
             retries=config.retries,
             timeout_s=config.timeout_s,
         )

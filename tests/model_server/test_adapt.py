@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from nemo_gym.backends.backend import Capabilities
-from nemo_gym.dialects import chat, responses
+from nemo_gym.dialects import chat, messages, responses
 from nemo_gym.model_server import said
 from nemo_gym.model_server.adapt import NO_IMAGE, Adapter
 from nemo_gym.web.peers import ServerClient
@@ -125,6 +125,17 @@ def test_what_the_backend_cannot_force_is_said_once(caplog: pytest.LogCaptureFix
         assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
     assert [message.split(":")[0] for message in caplog.messages] == ["tool_choice", "parallel_tool_calls"]
     assert all(record.levelno == logging.WARNING for record in caplog.records)
+    once = messages.read_request(
+        {
+            "model": "m",
+            "max_tokens": 9,
+            "messages": HELLO,
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+            "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+        }
+    )
+    fitted.adapt(once, cannot)
+    assert caplog.messages[-1].startswith("tool_choice.disable_parallel_tool_use: this backend cannot")
 
 
 SYSTEMS = [

@@ -98,8 +98,22 @@ def test_any_other_template_is_no_family_s(tmp_path):
 
 
 def test_an_unknown_family_is_refused_by_name():
-    with pytest.raises(ValueError, match="renderer: unknown family 'qwen9'"):
+    with pytest.raises(ValueError, match=r"renderer: no family is named 'qwen9'; expected auto, .*glm-5, .*qwen3, "):
         renderer(MODEL, family="qwen9")
+    with pytest.raises(ValueError, match="renderer: no family is named 'default'"):
+        renderer(MODEL, family="default")
+    with pytest.raises(ValueError, match=r"renderer: the tokenizer in \S+ is not one of glm-5: .*gMASK"):
+        renderer(MODEL, family="glm-5")
+
+
+def test_a_family_that_is_named_renders_all(tmp_path, caplog):
+    text = QWEN3.replace("<|im_start|>", "<|im_start|> ")
+    model = renderer(folder_with(tmp_path, text), family="qwen3")
+    assert "renderer: qwen3 renders otherwise than the chat template" in caplog.text
+    assert model.text(ModelRequest((ASK,))).startswith("<|im_start|>user\nWeather in Paris?<|im_end|>\n")
+    caplog.clear()
+    renderer(folder_with(tmp_path, QWEN3), family="qwen3")
+    assert not caplog.text
 
 
 GLM = """[gMASK] <sop> <|system|> <|user|> <|assistant|> <|observation|> <|endoftext|> <think> </think> <tool_call>

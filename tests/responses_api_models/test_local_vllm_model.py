@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import json
+import os
 import subprocess
 import sys
 import time
 from array import array
 from pathlib import Path
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -16,7 +19,9 @@ from pydantic import PrivateAttr, ValidationError
 
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 from nemo_gym.capture import CaptureStore
+from nemo_gym.engines import vllm_actor
 from nemo_gym.engines.engine import EngineOutput, EnginePiece, EngineReply
+from nemo_gym.engines.placement import placement
 from nemo_gym.exchange.call import Attempt
 from nemo_gym.exchange.errors import ModelError
 from nemo_gym.exchange.parts import plain_text
@@ -25,7 +30,10 @@ from nemo_gym.model_server.app import ModelApp
 from nemo_gym.rendering.renderer import renderer
 from nemo_gym.web.peers import ServerClient
 from nemo_gym.web.service import ServerContext
+from responses_api_models.local_vllm_model import app
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig, _folder
+from responses_api_models.local_vllm_model.arguments import adapter_folders, engine_arguments
+from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
 from tests.serving import serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,6 +133,10 @@ class Owner(SimpleResponsesAPIModel):
     _engine: Engine = PrivateAttr(default_factory=Engine)
 
     @property
+    def adapters(self):
+        return ("tilted",)
+
+    @property
     def shared_engine(self):
         return self._engine, str(ROOT / "models/tiny_policy")
 
@@ -173,6 +185,24 @@ async def test_a_server_answers_with_another_s_engines_and_records_them(tmp_path
     assert [attempt.replica for attempt in record.attempts] == ["vllm-1"]
 
 
+async def test_adapters_are_listed_and_asked_for_in_every_dialect(tmp_path):
+    async with two_servers(tmp_path, model_name="cold") as (url, engine):
+        async with client(url) as chat, anthropic.AsyncAnthropic(base_url=url, api_key="x", max_retries=0) as messages:
+            listed = (await chat.with_options(base_url=f"{url}/v1").models.list()).data
+            assert [(model.id, getattr(model, "parent", None)) for model in listed] == [
+                ("cold", None),
+                ("tilted", "cold"),
+            ]
+            said = [
+                await chat.chat.completions.create(model="tilted", messages=HELLO),
+                await chat.responses.create(model="tilted", input="Hello"),
+                await messages.messages.create(model="tilted", messages=HELLO, max_tokens=9),
+            ]
+            other = await chat.chat.completions.create(model="another", messages=HELLO)
+        assert [reply.model for reply in (*said, other)] == ["tilted", "tilted", "tilted", "cold"]
+        assert [request.adapter for request in engine.requests] == ["tilted", "tilted", "tilted", None]
+
+
 async def test_a_relayed_call_comes_as_the_engine_makes_it(tmp_path):  # A7
     async with two_servers(tmp_path, stream="relay") as (url, engine), asyncio.timeout(60):
         stream = await client(url).chat.completions.create(model="m", messages=HELLO, stream=True)
@@ -218,6 +248,62 @@ async def test_a_hang_up_ends_the_work_there(tmp_path, streamed):  # A9
             await begun.wait()
             asking.cancel()
             await ended.wait()
+
+
+# ---- what vLLM is told
+
+
+def adapter(folder, **told):
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps(told))
+    return str(folder)
+
+
+def test_nothing_that_is_for_a_machine_without_a_gpu_is_said_on_one(monkeypatch):
+    with_gpu = engine_arguments(Path("/m"), 1.0, {"gpu_memory_utilization": 0.5}, {})
+    assert with_gpu == {"model": "/m", "gpu_memory_utilization": 0.5}
+    without = engine_arguments(Path("/m"), 0.0, {"block_size": 64}, {})
+    assert without == {"model": "/m", "dtype": "float32", "enforce_eager": True, "block_size": 64}
+    for gpus, said in ((1.0, False), (0.25, False), (0.0, True)):
+        environment: dict[str, str] = {}
+        monkeypatch.setattr(os, "environ", environment)
+        vllm_actor._set_environment(gpus)
+        monkeypatch.undo()
+        assert {name in environment for name in ("VLLM_CPU_KVCACHE_SPACE", "TORCHDYNAMO_DISABLE")} == {said}
+        assert environment["HF_HUB_OFFLINE"] == "1"
+    assert placement(1, 1, 0.25).bundles == ({"CPU": 1.0, "GPU": 0.25},)
+    assert placement(1, 1, 0.25).actor_gpus == 0.25
+
+
+@pytest.mark.parametrize(
+    ("told", "found", "gpus"), [(None, True, 1.0), (None, False, 0.0), (0.5, False, 0.5), (0, True, 0.0)]
+)
+def test_gpus_are_those_of_the_configuration(monkeypatch, told, found, gpus):
+    monkeypatch.setattr(app, "_has_gpu", lambda: found)
+    assert app.gpus_of_each_worker(config(num_gpus=told)) == gpus
+
+
+def test_adapters_are_given_the_room_that_they_need(tmp_path):
+    small, big = adapter(tmp_path / "small", r=4), adapter(tmp_path / "big", r=16, rank_pattern={"q_proj": 40})
+    assert adapter_folders({"a": small}) == {"a": small}
+    told = engine_arguments(Path("/m"), 1.0, {}, {"a": small, "b": big})
+    assert told == {"model": "/m", "enable_lora": True, "max_loras": 2, "max_lora_rank": 64}
+    assert engine_arguments(Path("/m"), 1.0, {"max_lora_rank": 8}, {"a": small})["max_lora_rank"] == 8
+    with pytest.raises(ValueError, match=r"adapters\.x: expected a folder with an adapter_config\.json, found none at"):
+        adapter_folders({"x": str(tmp_path)})
+    with pytest.raises(ValidationError, match=r"adapters\.tiny_policy: the model itself is called that"):
+        config(adapters={"tiny_policy": small})
+
+
+@pytest.mark.parametrize("kind", ["local", "endpoint"])
+async def test_a_renderer_that_nobody_knows_is_refused_at_the_start(kind):
+    if kind == "local":
+        server = LocalVLLMModel(config=config(renderer="qwen9"), server_client=ServerClient({}))
+    else:
+        told = {"base_url": "http://127.0.0.1:1/v1", "model": "m", "api": "completions", "renderer": "qwen9"}
+        server = VLLMModel(config=VLLMModelConfig(name="x", **told), server_client=ServerClient({}))
+    with pytest.raises(ValueError, match=r"renderer: no family is named 'qwen9'; expected auto, template, or one of"):
+        await server.start()
 
 
 def test_what_is_said_of_engines_belongs_to_the_server_that_has_them():
