@@ -12,9 +12,11 @@ from rich.console import Console
 from nemo_gym.config import paths
 from nemo_gym.config.types import JobConfig
 from nemo_gym.rollouts.job import run_job
+from nemo_gym.rollouts.manifest import has_rollouts
 from nemo_gym.rollouts.progress import Progress
 from nemo_gym.rollouts.start import JobResult
 from nemo_gym.rollouts.summary import lines
+from nemo_gym.viewer.apart import ReportFailed, sum_up_apart
 from nemo_gym.web import client as pooled
 from nemo_gym.web.peers import ServerClient
 
@@ -35,7 +37,7 @@ async def do_job(
     began: Callable[[Progress], object] = lambda progress: None,
     collect: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
-    """The exit code, when the rollouts are made, exported and summed up.
+    """The exit code, when the rollouts are made, exported and summed up. Cancelled, it still sums up what is done.
 
     Args:
         collect: has what was recorded elsewhere brought to `captures`.
@@ -51,12 +53,16 @@ async def do_job(
             served=served,
             began=began,
         )
+        if collect is not None:
+            await collect()
+        exported, fault = await _export(job, result, captures, console)
+    except asyncio.CancelledError:
+        if (report := await _report(job, captures, console)) is not None:
+            console.print(f"what is done is in {paths.shown(report)}", markup=False)
+        raise
     finally:
         await pooled.close()
-    if collect is not None:
-        await collect()
-    exported, fault = await _export(job, result, captures, console)
-    report = await _report(job, result, captures, console)
+    report = await _report(job, captures, console)
     _show(job, result, exported, report, captures, logs, console)
     if result.stopped is not None:
         console.print(f"ended early, as told: {result.stopped}", style="yellow", markup=False)
@@ -79,17 +85,15 @@ async def _export(
             return None, f"export: {error}"
 
 
-async def _report(job: JobConfig, result: JobResult, captures: str | None, console: Console) -> Path | None:
+async def _report(job: JobConfig, captures: str | None, console: Console) -> Path | None:
     """`report.html`, and its figures in `metrics.json`. The job is no worse without it: a fault of it is only told."""
-    if result.summary is None or result.summary.rollouts == 0:
+    if not has_rollouts(Path(job.output)):
         return None
-    from nemo_gym.viewer.report import sum_up
-
     with console.status("writing the report"):
         try:
-            return await asyncio.to_thread(sum_up, Path(job.output), captures)
-        except Exception as error:
-            console.print(f"report: {type(error).__name__}: {error}", style="yellow", markup=False)
+            return await sum_up_apart(Path(job.output), captures)
+        except (ReportFailed, OSError) as error:
+            console.print(f"report: {error}", style="yellow", markup=False)
             return None
 
 

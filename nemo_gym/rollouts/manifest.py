@@ -156,6 +156,12 @@ def differences(earlier: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return named or changed
 
 
+def has_rollouts(folder: Path) -> bool:
+    """Whether any is finished."""
+    path = folder / "rollouts.jsonl"
+    return path.exists() and path.stat().st_size > 0
+
+
 def has_results(folder: Path) -> bool:
     """Whether anything would be lost; a job that came to nothing leaves nothing to protect."""
     journals = [folder / name for name in ("rollouts.jsonl", "failures.jsonl")]

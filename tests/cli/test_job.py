@@ -1,7 +1,9 @@
 """A job to its end: rollouts, profile, report, and what is said of them."""
 
+import asyncio
 import io
 import json
+import time
 
 import pytest
 from rich.console import Console
@@ -56,6 +58,24 @@ async def test_a_report_that_cannot_be_written_ends_no_job(tmp_path, shown):
     assert await done(tmp_path, shown, [{}]) == 0
     assert "report: " in shown.getvalue()
     assert json.loads((tmp_path / "out/metrics.json").read_text())["rollouts"] == 1
+
+
+async def test_a_job_that_is_told_to_end_leaves_a_report_of_what_is_done(tmp_path, shown):
+    rows = [{} if number < 4 else {"wish": "hang"} for number in range(8)]
+    job = asyncio.create_task(done(tmp_path, shown, rows, concurrency=4))
+    journal, until = tmp_path / "out/rollouts.jsonl", time.monotonic() + 60
+    while not (journal.exists() and journal.read_bytes().count(b"\n") == 4):
+        assert time.monotonic() < until and not job.done()
+        await asyncio.sleep(0.02)
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    assert (metrics["rollouts"], metrics["asked"]) == (4, 8)
+    assert metrics["profile"]["overall"]["rollouts"] == 4
+    assert "the-run" in (tmp_path / "out/report.html").read_text()
+    assert f"what is done is in {tmp_path}/out/report.html" in shown.getvalue()
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["finished"] is None
 
 
 async def test_a_job_without_a_result_has_no_report(tmp_path, shown):
