@@ -67,7 +67,8 @@ class HttpBackend:
         self._dialect = dialect
         self._urls = [url.rstrip("/") for url in base_urls]
         self._provider = provider or Provider()
-        self._link = Link(dialect, self._provider, api_key, min(timeout_s, attempt_timeout_s or timeout_s))
+        self._link = Link(dialect, self._provider, api_key, attempt_timeout_s)
+        self._count_s = min(timeout_s, attempt_timeout_s or timeout_s)
         self._model = model
         self._extra_body = dict(extra_body or {})
         self._asks = self._provider.own_routes and dialect.name == "chat"
@@ -199,7 +200,7 @@ class HttpBackend:
 
     async def _count(self, url: str, route: counting.Route, question: bytes) -> int:
         base = url.removesuffix("/v1") if route.at_root else url
-        status, headers, data = await self._link.send("POST", base + route.path, question)
+        status, headers, data = await self._link.send("POST", base + route.path, question, seconds=self._count_s)
         if status in (404, 405, 501):
             raise ModelError(501, "invalid", f"this backend cannot count tokens: it has no {route.path}")
         if status != 200:

@@ -30,15 +30,15 @@ class Link:
     """Args:
     dialect: the dialect package that is spoken.
     key: goes where the dialect or the provider puts it; None sends none.
-    seconds: for one request.
+    seconds: for one request that is not given its own; None leaves it to whoever waits for it.
     """
 
-    def __init__(self, dialect: Any, provider: Provider, key: str | None, seconds: float) -> None:
+    def __init__(self, dialect: Any, provider: Provider, key: str | None, seconds: float | None) -> None:
         self.dialect = dialect
         self.provider = provider
         self._headers = provider.fixed_headers(dialect.name, key)
         self._key = key or ""
-        self._limits = aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_S, seconds))
+        self._limits = aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_S, seconds or _CONNECT_S))
 
     @property
     def path(self) -> str:

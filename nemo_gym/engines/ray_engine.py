@@ -133,6 +133,8 @@ class _Asked:
         self.attempts: list[Attempt] = []
         self.increments: list[EnginePiece] = []
         """The first piece that was passed on."""
+        self.until: float | None = None
+        self.late = False
         self._on_piece = on_piece
         self.wants_pieces = on_piece is not None
 

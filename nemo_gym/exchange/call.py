@@ -78,6 +78,10 @@ class Call:
         """The backend's last answer as received; recorded when `capture.raw` says so."""
         self.begun: ModelReply | None = None
         """What a backend that streams has said of its reply so far: id, model, date; no choices."""
+        self.until: float | None = None
+        """When whoever takes the call cancels it, by the loop's clock; then nothing below needs a timer of its own."""
+        self.late = False
+        """Whether that is why it was cancelled."""
         self.relay = relay
 
     @property

@@ -72,7 +72,6 @@ class Answer:
         """What this call repeats (A16)."""
         self._asked: Asked | None = None
         self.generating: asyncio.Task[ModelReply] | None = None
-        self._late = False
         """Its time is over."""
         self.abandoned = False
         self._hang_up: HangUp | None = None
@@ -172,7 +171,9 @@ class Answer:
 
     async def _generate(self, sent: ModelRequest, call: Call) -> ModelReply:
         # Not `asyncio.timeout`, which costs several times as much: this task does nothing else, and ends with it.
-        deadline = asyncio.get_running_loop().call_later(self.app.server.config.timeout_s, self._too_late)
+        loop = asyncio.get_running_loop()
+        call.until = loop.time() + self.app.server.config.timeout_s
+        deadline = loop.call_at(call.until, self._too_late)
         try:
             async with self.app.admission:
                 call.sent = time.time()
@@ -182,7 +183,7 @@ class Answer:
                 finally:
                     call.replied = time.time()
         except (TimeoutError, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and not self._late:
+            if isinstance(error, asyncio.CancelledError) and not call.late:
                 raise
             raise ModelError(504, "timeout", "the call took longer than timeout_s", code="timeout") from None
         finally:
@@ -192,9 +193,9 @@ class Answer:
         return stamped(reply, version)
 
     def _too_late(self) -> None:
-        self._late = True
-        if self.generating is not None:
-            self.generating.cancel()
+        assert self.call is not None and self.generating is not None
+        self.call.late = True
+        self.generating.cancel()
 
     def _opening(self) -> tuple[Head, Any]:
         """A stream that must be opened before the reply is known (A7)."""

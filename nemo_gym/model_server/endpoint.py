@@ -106,8 +106,8 @@ class EndpointModel(SimpleResponsesAPIModel):
 
     def link(self, dialect: str) -> Link:
         """HTTP to the endpoints."""
-        seconds = min(self.config.timeout_s, self.config.attempt_timeout_s or self.config.timeout_s)
-        return Link(_DIALECTS[dialect], self.provider(dialect), self.config.api_key or None, seconds)
+        config = self.config
+        return Link(_DIALECTS[dialect], self.provider(dialect), config.api_key or None, config.attempt_timeout_s)
 
     def pool_of(self, items: Mapping[str, T]) -> Pool[T]:
         """What is asked, by URL: chosen among and spared as the configuration says."""

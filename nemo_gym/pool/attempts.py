@@ -1,5 +1,8 @@
 """One answer out of bounded tries: bounded in number, and in time together, each of them in the call's record.
 
+A call has one deadline. Where it came with its own, whoever set that cancels it, and what was asked for that long has
+failed; a timer for each try would cost more than choosing a replica.
+
 A replica that failed is passed over as long as another is well, without a pause; else the next try waits for as long as
 it was asked to, or longer each time. What a client has seen of a reply cannot be taken back, so it is not tried again.
 """
@@ -37,11 +40,21 @@ class Asked(Protocol):
         """What a client may have seen."""
         ...
 
+    @property
+    def until(self) -> float | None:
+        """When it is cancelled, by the loop's clock; None: by nobody."""
+        ...
+
+    @property
+    def late(self) -> bool:
+        """Whether that is why it was cancelled."""
+        ...
+
 
 class Attempts:
     """Args:
     tries: at most, for one call.
-    seconds: for all of them, their waits included.
+    seconds: for all of them, their waits included, where the call has no deadline.
     repeatable: whether an error may be answered by another try.
     """
 
@@ -57,7 +70,7 @@ class Attempts:
             tokens: of prompt and reply together, as far as they are known.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._seconds
+        until = loop.time() + self._seconds if call.until is None else call.until
         avoid: set[str] = set()
         error: ModelError | None = None
         for number in range(1, self._tries + 1):
@@ -99,17 +112,23 @@ class Attempts:
             call.attempts.append(Attempt(name, started, time.time(), kind))
 
         try:
-            async with asyncio.timeout_at(until) as limit:
+            if call.until is None:
+                async with asyncio.timeout_at(until):
+                    reply = await ask(place.replica.item)
+            else:
                 reply = await ask(place.replica.item)
         except (ModelError, TimeoutError) as error:
-            failed = error if isinstance(error, ModelError) else _too_long(limit.expired())
+            failed = error if isinstance(error, ModelError) else _too_long()
             ended(failed.kind)
             avoid.add(name)
             pool.give_back(place, failed)
             raise failed from None
         except BaseException:
-            ended("disconnected")
-            pool.abandon(place)
+            ended("timeout" if call.late else "disconnected")
+            if call.late:
+                pool.give_back(place, _too_long())
+            else:
+                pool.abandon(place)
             raise
         ended(None)
         pool.give_back(place, tokens=_tokens(reply))
@@ -129,9 +148,8 @@ def pause(number: int, error: ModelError) -> float:
     return random.uniform(0.05, min(_LONGEST_S, 0.5 * 2 ** (number - 1)))
 
 
-def _too_long(expired: bool) -> ModelError:
-    words = "the call took longer than it may" if expired else "the backend did not answer in time"
-    return ModelError(504, "timeout", words, code="timeout")
+def _too_long() -> ModelError:
+    return ModelError(504, "timeout", "the call took longer than it may", code="timeout")
 
 
 def _tokens(reply: Any) -> int | None:

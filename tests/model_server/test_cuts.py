@@ -81,5 +81,7 @@ async def test_a_backend_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     async with bench(tmp_path, [Answer(hang=True)], timeout_s=0.5) as at, httpx.AsyncClient(timeout=60) as client:
         got = await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json=BODY)
         assert got.status_code == 504
+        assert "timeout_s" in got.json()["error"]["message"]
         (record,) = at.records()
     assert (record.status, record.error.kind) == ("failed", "timeout")
+    assert [attempt.error for attempt in record.attempts] == ["timeout"]

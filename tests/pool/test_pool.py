@@ -250,6 +250,28 @@ async def test_a_hanging_replica_costs_no_more_than_the_call_may_take() -> None:
 
 
 @timed
+async def test_a_replica_that_a_call_s_own_deadline_ends_has_failed() -> None:
+    """Whoever took the call cancels it, and a replica that let it hang is none the better for it."""
+    on = pool("a")
+    call = Call(ModelRequest(messages=()))
+    call.until = 20.0
+
+    async def ask(name: str) -> ModelReply:
+        await asyncio.sleep(1e6)
+        return REPLY
+
+    task = asyncio.create_task(Attempts(tries=3, seconds=5.0, repeatable=lambda error: True).answer(on, call, ask))
+    await asyncio.sleep(20.0)
+    assert not task.done()  # the tries' own limit is for calls that have none
+    call.late = True
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [attempt.error for attempt in call.attempts] == ["timeout"]
+    assert (on.replicas[0].in_flight, on.replicas[0].health.failures) == (0, 1)
+
+
+@timed
 async def test_what_must_not_be_repeated_is_not() -> None:
     on = pool("a", "b")
 
