@@ -20,6 +20,7 @@ from ..environment.server import BaseRunRequest, BaseVerifyResponse
 from ..web.bugs import AnswersBugs
 from ..web.correlation import rollout_path, valid_rollout_id
 from ..web.rollout import rollout_context
+from ..web.routes import BodyRoute
 from .failures import RolloutFailed, answer_failure
 from .sessions import AgentSessions, AgentSessionsConfig
 
@@ -39,6 +40,7 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, AgentSessions):
 
     def setup_webserver(self) -> FastAPI:
         app = FastAPI()
+        app.router.route_class = BodyRoute
         self.setup_session_middleware(app)
         app.add_middleware(AnswersBugs)
         app.add_exception_handler(RolloutFailed, answer_failure)
