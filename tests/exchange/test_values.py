@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from array import array
+from typing import Any
+
+import pytest
 
 from nemo_gym.exchange.ids import uuid7
 from nemo_gym.exchange.parts import Origin, Text, ToolCall
+from nemo_gym.exchange.tokens import packed
 from nemo_gym.exchange.tools import Tool, Toolbox
 
 
@@ -43,3 +48,28 @@ def test_custom_input_is_unwrapped() -> None:  # R7
     assert box.bind(ToolCall("apply_patch", '{"a": 1}')).arguments == '{"a": 1}'
     assert box.bind(ToolCall("apply_patch", "raw {")).arguments == "raw {"
     assert box.bind(ToolCall("apply_patch", '{"input": "x"}')).custom
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("i", [1, -(2**31), 2**31 - 1]),
+        ("i", (True,)),
+        ("i", []),
+        ("i", [2**31]),
+        ("i", [1.0]),
+        ("i", [None]),
+        ("f", [-0.1, -9999.0, 1, float("-inf")]),
+        ("f", [-1e300]),
+        ("f", [10**400]),
+        ("f", [None]),
+    ],
+)
+def test_packed_is_the_array_itself(kind: str, values: list[Any]) -> None:
+    def outcome(make: Any) -> Any:
+        try:
+            return make(kind, values)
+        except (TypeError, OverflowError) as error:
+            return type(error), str(error)
+
+    assert outcome(packed) == outcome(array)

@@ -11,7 +11,6 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -22,6 +21,7 @@ from ...exchange.errors import ModelError
 from ...exchange.parts import Origin, Part, Reasoning, Refusal, Text, ToolCall
 from ...exchange.reply import Choice, Finish, ModelReply, TokenTrace, Usage
 from ...exchange.request import ModelRequest
+from ...exchange.tokens import packed
 from ...exchange.tools import Tool
 from .. import codec
 from .request import NAME, read_assistant
@@ -99,7 +99,6 @@ class _TypedReply(Struct, Generic[_L]):
 
 _BARE = msgspec.json.Decoder(_TypedReply[_Sampled])
 _TEXTS = msgspec.json.Decoder(_TypedReply[_SampledText])
-_logprob = attrgetter("logprob")
 
 
 def decode_reply(data: bytes, *, texts: bool) -> ModelReply:
@@ -135,13 +134,13 @@ def _decode_reply(data: bytes, texts: bool) -> ModelReply:
 
 def _bare_trace(ids: list[int], entries: list[Any] | None) -> TokenTrace:
     if entries is None or len(entries) != len(ids):
-        return TokenTrace(ids=array("i", ids))
-    values = list(map(_logprob, entries))
+        return TokenTrace(ids=packed("i", ids))
+    values = [entry.logprob for entry in entries]
     try:
-        logprobs = array("f", values)
+        logprobs = packed("f", values)
     except TypeError:  # as in `read_trace`: vLLM's own floor stands for minus infinity
-        logprobs = array("f", [-9999.0 if value is None else value for value in values])
-    return TokenTrace(ids=array("i", ids), logprobs=logprobs)
+        logprobs = packed("f", [-9999.0 if value is None else value for value in values])
+    return TokenTrace(ids=packed("i", ids), logprobs=logprobs)
 
 
 def _read_reply(body: Mapping[str, Any]) -> ModelReply:
@@ -233,7 +232,7 @@ def read_trace(ids: Sequence[int] | None, logprobs: Sequence[Mapping[str, Any]] 
 
 
 def int_array(values: Sequence[int] | None) -> array | None:
-    return None if values is None else array("i", values)
+    return None if values is None else packed("i", values)
 
 
 # ---- writing

@@ -33,6 +33,7 @@ from . import schema
 NAME = "chat"
 _EMPTY: Mapping[str, Any] = {}
 _NO_TOOLS = Toolbox(())
+_NO_RESULT = ToolResult("", ())
 
 
 def read_request(body: Any) -> ModelRequest:
@@ -256,7 +257,9 @@ def _write_message(message: Message, toolbox: Toolbox) -> dict[str, Any]:
     if message.origin is not None and message.origin.dialect == NAME:
         return dict(message.origin.body)
     if message.role == "tool":
-        result = next((part for part in message.parts if isinstance(part, ToolResult)), ToolResult("", ()))
+        result: Part = message.parts[0] if message.parts else _NO_RESULT
+        if type(result) is not ToolResult:
+            result = next((part for part in message.parts if isinstance(part, ToolResult)), _NO_RESULT)
         return {"role": "tool", "tool_call_id": fitted(result.call_id), "content": _write_content(result.parts)}
     if message.role != "assistant":
         return {"role": message.role, "content": _write_content(message.parts)}
