@@ -75,6 +75,7 @@ class Campaign:
         ]  # fmt: skip
         self.environment = {
             **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "",  # else each start compiles anew
             "PYTHONPATH": str(ROOT),
             "NG_TEST_TREE": str(folder),
             "NEMO_GYM_RUNTIME_DIR": str(folder / "runtime"),
