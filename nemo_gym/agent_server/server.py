@@ -13,14 +13,15 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, Request
 from pydantic import BaseModel
 
-from ..config.rows import OBSERVABILITY_ENABLED_KEY_NAME
+from ..config.rows import OBSERVABILITY_ENABLED_KEY_NAME, TOKEN_ID_CAPTURE_BLOCK
 from ..config.types import AggregateMetrics, AggregateMetricsRequest
 from ..environment.metrics import AggregateMetricsMixin
 from ..environment.server import BaseRunRequest, BaseVerifyResponse
 from ..web.bugs import AnswersBugs
-from ..web.correlation import rollout_path, valid_rollout_id
-from ..web.rollout import rollout_context
+from ..web.correlation import apply_rollout_prefix, rollout_path, valid_rollout_id
+from ..web.rollout import maybe_rollout_id_from_run_body, rollout_context
 from ..web.routes import BodyRoute
+from ..web.service import get_first_server_config_dict
 from .failures import RolloutFailed, answer_failure
 from .sessions import AgentSessions, AgentSessionsConfig
 
@@ -78,13 +79,18 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, AgentSessions):
         return within
 
     def rollout_id_from_run(self, body: Any) -> str | None:
-        """The rollout id of a `/run` body (a dict or an object), None without one."""
+        """The rollout id of a `/run` body (a dict or an object), None without one.
+
+        One that only its task and repeat name is a rollout where the run asks for capture in NeMo Gym's way.
+        """
         if isinstance(body, dict):
             found = body.get("_ng_rollout_id")
         else:
             found = getattr(body, "capture_rollout_id", None) or (getattr(body, "model_extra", None) or {}).get(
                 "_ng_rollout_id"
             )
+        if found is None and self._capture_correlation_enabled():
+            found = maybe_rollout_id_from_run_body(body)
         return found if isinstance(found, str) and valid_rollout_id(found) else None
 
     def url_path_for_run(self, url_path: str, body: Any) -> str:
@@ -97,16 +103,34 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, AgentSessions):
 
     def url_path_for_request(self, url_path: str, request: Request | None) -> str:
         """`url_path` within the rollout that a request to this agent came under."""
-        return rollout_path(None if request is None else request.path_params.get("rollout_id"), url_path)
+        named = getattr(request, "path_params", None)
+        return rollout_path(named.get("rollout_id") if isinstance(named, Mapping) else None, url_path)
 
     def resolve_model_base_url(self, model_server_name: str, rollout_id: str | None = None) -> str:
         """The base URL that an OpenAI client takes, `/v1` included."""
-        return self.server_client.base_url(model_server_name) + rollout_path(rollout_id, "/v1")
+        config = self.server_client.global_config_dict
+        if model_server_name not in config:
+            return self.server_client.base_url(model_server_name)  # says which there are
+        address = self.server_client._build_server_base_url(get_first_server_config_dict(config, model_server_name))
+        return apply_rollout_prefix(address, rollout_id) + "/v1"
+
+    # ---- what NeMo Gym's runs ask of agents; a run here says none of it, and records every call
+
+    def _capture_correlation_enabled(self) -> bool:
+        return self._model_call_capture_enabled() or self._token_id_capture_enabled()
 
     def _model_call_capture_enabled(self) -> bool:
-        """Whether the run asks agents to say what they saw beside their response (`observability_enabled`)."""
+        return bool(self._run_says(OBSERVABILITY_ENABLED_KEY_NAME))
+
+    def _token_id_capture_enabled(self) -> bool:
+        block = self._run_says(TOKEN_ID_CAPTURE_BLOCK)
+        if not isinstance(block, Mapping) or not block.get("enabled"):
+            return False
+        return bool(block.get("all_agents")) or self.config.token_id_capture
+
+    def _run_says(self, key: str) -> Any:
         said = getattr(self.server_client, "global_config_dict", None)
-        return isinstance(said, Mapping) and bool(said.get(OBSERVABILITY_ENABLED_KEY_NAME))
+        return said.get(key) if isinstance(said, Mapping) else None
 
 
 BaseResponsesAPIAgent = SimpleResponsesAPIAgent

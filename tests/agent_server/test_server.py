@@ -1,4 +1,6 @@
 import asyncio
+from functools import partial
+from unittest.mock import MagicMock
 
 import aiohttp
 import pytest
@@ -56,6 +58,23 @@ async def test_model_calls_carry_the_rollout(agent):
             assert await answer.json() == {"path": "/ng-rollout/r.2/v1/responses"}
     assert agent.resolve_model_base_url("model", "r.1") == "http://127.0.0.1:1/ng-rollout/r.1/v1"
     assert agent.rollout_id_from_run({"_ng_rollout_id": "../x"}) is None
+    with pytest.raises(ValueError, match="no server of this run is named 'modle': did you mean 'model'"):
+        agent.resolve_model_base_url("modle")
+
+
+def test_an_agent_with_a_client_that_is_none():
+    """As agents' own unit tests have it."""
+    client = MagicMock(spec=ServerClient)
+    client.global_config_dict = {"model": {"responses_api_models": {"m": {"host": "10.0.0.5", "port": 9}}}}
+    client._build_server_base_url = partial(ServerClient._build_server_base_url, client)
+    agent = Agent(config=BaseResponsesAPIAgentConfig(name="agent"), server_client=client)
+    assert agent.resolve_model_base_url("model", "r1") == "http://10.0.0.5:9/ng-rollout/r1/v1"
+    assert agent.url_path_for_request("/v1/responses", MagicMock()) == "/v1/responses"
+    row = {"_ng_task_index": 2, "_ng_rollout_index": 1}
+    assert agent.url_path_for_run("/v1/responses", row) == "/v1/responses"
+    client.global_config_dict["observability_enabled"] = True
+    assert agent.url_path_for_run("/v1/responses", row) == "/ng-rollout/2-1/v1/responses"
+    assert agent.url_path_for_run("/v1/responses", row | {"_ng_rollout_id": "r9"}) == "/ng-rollout/r9/v1/responses"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ SURFACE = [
     "prompt", "reward_profile", "responses_converter", "rollout_collection", "rollout_correlation",
     "rollout_observability", "sandbox", "sandbox.access", "sandbox.agent_tools", "sandbox.config", "sandbox.providers",
     "sandbox.providers.base", "sandbox.providers.local", "sandbox.providers.registry", "sandbox.utils",
+    "skills",
     "server_utils", "single_agent_turn_types", "task_data", "task_materialization", "testing.session_conformance",
     "tool_access", "verifier_fixture",
 ]  # fmt: skip

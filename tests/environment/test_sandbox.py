@@ -31,7 +31,7 @@ from nemo_gym.sandbox.utils import CPU_CAP_ENV_VARS, cpu_cap_env
 
 
 def sandbox(folder: Path, **spec: Any) -> AsyncSandbox:
-    return AsyncSandbox({"local": {"root": str(folder)}}, SandboxSpec(**spec))
+    return AsyncSandbox({"local": {"workspace_root": str(folder)}}, SandboxSpec(**spec))
 
 
 async def test_a_command_finds_its_files_and_leaves_others(tmp_path: Path) -> None:
@@ -211,3 +211,12 @@ async def test_it_is_not_for_code_that_is() -> None:
     with pytest.raises(RuntimeError, match="use AsyncSandbox"):
         sandbox.start()
     await asyncio.to_thread(sandbox.stop)
+
+
+async def test_commands_on_this_machine_by_its_settings(tmp_path: Path) -> None:
+    settings = {"workspace_root": str(tmp_path), "shell": "/bin/sh", "default_timeout_s": 0.2, "concurrency": 1}
+    async with AsyncSandbox({"local": settings}, SandboxSpec()) as box:
+        late = await box.exec("sleep 60", timeout_s=None)
+        assert (late.error_type, late.stderr) == ("timeout", "the command took longer than 0.2 s")
+        results = await asyncio.gather(*(box.exec("echo $0", timeout_s=60) for _ in range(3)))
+        assert [result.stdout for result in results] == ["/bin/sh\n"] * 3

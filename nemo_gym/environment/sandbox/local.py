@@ -25,13 +25,25 @@ _NOT_RUN = 125
 
 class LocalProvider:
     """Args:
-    root: where sandboxes have their folders; the system's temporary folder unless it is given.
+    workspace_root: where sandboxes have their folders; the system's temporary folder unless it is given.
+    shell: by which commands are run.
+    default_timeout_s: of a command that says none.
+    concurrency: so many commands at a time; more wait.
     """
 
     name = "local"
 
-    def __init__(self, root: str | None = None) -> None:
-        self._root = root
+    def __init__(
+        self,
+        workspace_root: str | None = None,
+        shell: str = "/bin/bash",
+        default_timeout_s: float = 180.0,
+        concurrency: int = 8,
+    ) -> None:
+        self._root = str(Path(workspace_root).expanduser()) if workspace_root else None
+        self._shell = shell if Path(shell).exists() else "/bin/sh"
+        self._default_timeout_s = default_timeout_s
+        self._slots = asyncio.Semaphore(concurrency)
 
     async def create(self, spec: SandboxSpec) -> SandboxHandle:
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ng-sandbox-", dir=self._root))
@@ -51,12 +63,17 @@ class LocalProvider:
             raise ValueError("user: commands of a local sandbox run as this process's user")
         folder = _at(handle, cwd or ".")
         own = {name: os.environ[name] for name in _PASSED if name in os.environ} | {"HOME": str(handle.raw["folder"])}
+        own |= handle.raw["env"] | (env or {})
+        async with self._slots:
+            return await self._run(command, folder, own, self._default_timeout_s if timeout_s is None else timeout_s)
+
+    async def _run(self, command: str, folder: Path, env: dict[str, str], timeout_s: float) -> SandboxExecResult:
         try:
             await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
             process = await asyncio.create_subprocess_exec(
-                *("/bin/sh", "-c", command),
+                *(self._shell, "-c", command),
                 cwd=folder,
-                env=own | handle.raw["env"] | (env or {}),
+                env=env,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
