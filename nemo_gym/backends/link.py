@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
@@ -54,8 +55,16 @@ class Link:
         seconds: float | None = None,
         betas: str = "",
     ) -> tuple[int, Mapping[str, str], bytes]:
-        async with self.response(method, url, body, seconds=seconds, betas=betas) as response:
-            return response.status, response.headers, await response.read()
+        """Its status, headers and body; a transport failure as a ModelError that gives its type.
+
+        Args:
+            betas: of the client; beside those that this provider always gets. Other dialects have none.
+        """
+        try:
+            async with self._request(method, url, body, seconds, betas) as response:
+                return response.status, response.headers, await response.read()
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise _broken(error) from None
 
     @contextlib.asynccontextmanager
     async def response(
@@ -67,34 +76,29 @@ class Link:
         seconds: float | None = None,
         betas: str = "",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The endpoint's answer; a transport failure as a ModelError that gives its type.
+        """As `send`, with the body still to come."""
+        try:
+            async with self._request(method, url, body, seconds, betas) as response:
+                yield response
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise _broken(error) from None
 
-        Args:
-            betas: of the client; beside those that this provider always gets. Other dialects have none.
-        """
+    def _request(
+        self, method: str, url: str, body: bytes | Body | None, seconds: float | None, betas: str
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         headers = self._headers
         if betas and self.dialect.name == "messages":
             headers = headers | {_BETAS: ",".join(filter(None, (headers.get(_BETAS), betas)))}
         if self.provider.token is not None:
             headers = headers | {"authorization": f"Bearer {self._token()}"}
-        try:
-            async with session().request(
-                method,
-                url,
-                params=self.provider.query or None,
-                data=body() if callable(body) else body,
-                headers=headers,
-                timeout=self._limits if seconds is None else aiohttp.ClientTimeout(total=seconds),
-            ) as response:
-                yield response
-        except TimeoutError:
-            raise ModelError(504, "timeout", "the backend did not answer in time") from None
-        except aiohttp.ClientConnectorError as error:
-            raise ModelError(
-                503, "unreachable", f"the backend cannot be reached ({type(error).__name__})", retry_after=2.0
-            ) from None
-        except aiohttp.ClientError as error:
-            raise ModelError(502, "backend", f"the connection to the backend broke ({type(error).__name__})") from None
+        return session().request(
+            method,
+            url,
+            params=self.provider.query or None,
+            data=body() if callable(body) else body,
+            headers=headers,
+            timeout=self._limits if seconds is None else aiohttp.ClientTimeout(total=seconds),
+        )
 
     def _token(self) -> str:
         assert self.provider.token is not None
@@ -119,3 +123,12 @@ class Link:
             with contextlib.suppress(ModelError):
                 token = self._token()
         return [secret for secret in (self._key, token) if len(secret) >= _SHORTEST_SECRET]
+
+
+def _broken(error: TimeoutError | aiohttp.ClientError) -> ModelError:
+    if isinstance(error, TimeoutError):
+        return ModelError(504, "timeout", "the backend did not answer in time")
+    kind = type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return ModelError(503, "unreachable", f"the backend cannot be reached ({kind})", retry_after=2.0)
+    return ModelError(502, "backend", f"the connection to the backend broke ({kind})")

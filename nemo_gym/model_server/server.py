@@ -190,6 +190,7 @@ class SimpleResponsesAPIModel(SimpleServer):
     @property
     def backend(self) -> Backend:
         """Raises ModelError while there is none."""
-        if self._backend is None:
+        backend = self._backend  # once: pydantic's way to it is long
+        if backend is None:
             raise ModelError(503, "overloaded", "the backend is not ready yet", retry_after=1.0)
-        return self._backend
+        return backend
