@@ -2,8 +2,8 @@
 
 A parent is found by content in normal form, never by what a client claims; a turn that said nothing (reasoning alone)
 may be left out, and is found by what it answered. All branches are kept: a retry is a sibling of the call it repeats.
-Memory is bounded: the least recently used rollouts are forgotten first, and token ids before that; what was forgotten
-is not linked, never linked wrongly.
+Memory is bounded in bytes: the least recently used rollouts are forgotten first, and before that their token ids and
+what they read last; what was forgotten is not linked, never linked wrongly.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ from ..exchange.parts import Message, Part, Reasoning, Refusal, Text, ToolCall, 
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from .normal import Turn, chain, tools_digest, turns
+from .sizes import of_message, of_tools
 
 _SUMMARISE = re.compile(r"summar|compact|checkpoint|condense", re.IGNORECASE)
 _PLACED = 1024
 """Calls of one rollout that are being answered at a time, beyond which the oldest is read again at its end."""
 _TASK = 16
 """A shorter text says too little to tell that one call's tool call set off another call."""
+_TELLING = 2048
+"""Of a longer text its beginning tells as much."""
+_NODE = 1024
+"""Bytes that a call takes beside its ids and texts."""
 
 
 class _Node(Struct, eq=False):
@@ -52,6 +57,11 @@ class _Node(Struct, eq=False):
         arrays = (self.prompt_ids, *self.completions)
         return sum([len(ids) * ids.itemsize for ids in arrays if ids is not None])
 
+    @property
+    def weight(self) -> int:
+        """Of all else."""
+        return _NODE + len(self.summary) + sum(map(len, self.tasks))
+
 
 class _Seam(Struct, eq=False):
     """Where an earlier call's conversation ends in a request; as Prior has it."""
@@ -69,6 +79,8 @@ class _Reading(Struct, eq=False):
     keys: list[bytes]
     """`keys[n]` is the digest of the first n turns."""
     tools: bytes
+    sizes: list[int]
+    """`sizes[n]` is what the tools and the first n messages take of memory."""
 
     @property
     def head(self) -> bytes:
@@ -81,17 +93,32 @@ class _Reading(Struct, eq=False):
 class Lineage:
     """Used on the event loop only."""
 
-    def __init__(self, max_rollouts: int = 4096, max_calls: int = 4096, max_token_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        max_rollouts: int = 4096,
+        max_calls: int = 4096,
+        max_token_bytes: int = 1 << 30,
+        max_bytes: int = 256 << 20,
+    ) -> None:
         self._rollouts: OrderedDict[str, _Rollout] = OrderedDict()
         self._max_rollouts = max_rollouts
         self._max_calls = max_calls
         self._max_token_bytes = max_token_bytes
         self._token_bytes = 0
+        self._max_bytes = max_bytes
+        """Of all but the token ids."""
+        self._bytes = 0
 
     def find(self, rollout_id: str | None, request: ModelRequest) -> tuple[str | None, str, Prior | None]:
         """The call that this request continues, the relation, and that call's ids where they are known."""
         rollout = self._rollouts.get(rollout_id) if rollout_id is not None else None
-        return (None, "first", None) if rollout is None else rollout.find(request)
+        if rollout is None:
+            return None, "first", None
+        before = rollout.bytes
+        found = rollout.find(request)
+        self._bytes += rollout.bytes - before
+        self._bound_bytes()
+        return found
 
     def add(self, call_id: str, rollout_id: str | None, request: ModelRequest, reply: ModelReply | None) -> None:
         """A finished call; `reply` is None when it has none. A call outside a rollout is not kept."""
@@ -101,19 +128,22 @@ class Lineage:
         if rollout is None:
             rollout = self._rollouts[rollout_id] = _Rollout(self._max_calls)
         self._rollouts.move_to_end(rollout_id)
-        self._token_bytes -= rollout.token_bytes
+        token_bytes, others = rollout.token_bytes, rollout.bytes
         rollout.add(call_id, request, reply)
-        self._token_bytes += rollout.token_bytes
+        self._token_bytes += rollout.token_bytes - token_bytes
+        self._bytes += rollout.bytes - others
         while len(self._rollouts) > self._max_rollouts:
             self.close(next(iter(self._rollouts)))
         if self._token_bytes > self._max_token_bytes:
             self._bound_tokens()
+        self._bound_bytes()
 
     def close(self, rollout_id: str) -> None:
         """The rollout is sealed."""
         rollout = self._rollouts.pop(rollout_id, None)
         if rollout is not None:
             self._token_bytes -= rollout.token_bytes
+            self._bytes -= rollout.bytes
 
     def _bound_tokens(self) -> None:
         for rollout in self._rollouts.values():
@@ -121,6 +151,19 @@ class Lineage:
             rollout.forget_tokens()
             if self._token_bytes <= self._max_token_bytes // 2:  # not again for each call to come
                 return
+
+    def _bound_bytes(self) -> None:
+        """What was read last can be read again, at the price of digests; only then are calls forgotten."""
+        if self._bytes <= self._max_bytes:
+            return
+        for rollout in self._rollouts.values():
+            self._bytes -= rollout.bytes
+            rollout.forget_reading()
+            self._bytes += rollout.bytes
+            if self._bytes <= self._max_bytes // 2:
+                return
+        while self._bytes > self._max_bytes // 2 and len(self._rollouts) > 1:
+            self.close(next(iter(self._rollouts)))
 
 
 class _Rollout:
@@ -136,6 +179,12 @@ class _Rollout:
         self._placed: dict[int, tuple[_Reading, str | None, str]] = {}
         """Requests that are being answered, by identity, and where they were found to belong."""
         self.token_bytes = 0
+        self._weight = 0
+
+    @property
+    def bytes(self) -> int:
+        """What is held but token ids and the requests that are being answered."""
+        return self._weight + (0 if self._last is None else self._last.sizes[-1])
 
     # ---- a request
 
@@ -257,6 +306,7 @@ class _Rollout:
             tasks=tuple([task for choice in choices for part in choice.parts for task in _tasks(part)]),
         )
         self._nodes[call_id] = node
+        self._weight += node.weight
         self._requests[node.request_key] = node
         for number, choice in enumerate(choices):
             for parts in _as_replayed(choice):
@@ -286,9 +336,13 @@ class _Rollout:
             node.prompt_ids, node.completions = None, tuple(None for _ in node.completions)
         self.token_bytes = 0
 
+    def forget_reading(self) -> None:
+        self._last = None
+
     def _drop(self, call_id: str) -> None:
         node = self._nodes.pop(call_id)
         self.token_bytes -= node.size
+        self._weight -= node.weight
         if self._requests.get(node.request_key) is node:
             del self._requests[node.request_key]
         for key in node.keys:
@@ -304,17 +358,23 @@ class _Rollout:
         known: list[Turn] = []
         keys = [b""]
         tools = None
+        sizes: list[int] = []
         if last is not None:
             same = _shared(last.request.messages, request.messages)
             known = [turn for turn in last.turns if turn.end <= same]
             if known and same < len(request.messages) and known[-1].role == "assistant":
                 known.pop()  # the next message may belong to it
             keys = last.keys[: len(known) + 1]
-            tools = last.tools if last.request.tools == request.tools else None
+            if last.request.tools == request.tools:
+                tools, sizes = last.tools, last.sizes[: same + 1]
         found = turns(request.messages, known)
         for turn in found[len(known) :]:
             keys.append(chain(keys[-1], turn.digest))
-        self._last = _Reading(request, found, keys, tools_digest(request.tools) if tools is None else tools)
+        if tools is None:
+            tools, sizes = tools_digest(request.tools), [of_tools(request.tools)]
+        for message in request.messages[len(sizes) - 1 :]:
+            sizes.append(sizes[-1] + of_message(message))
+        self._last = _Reading(request, found, keys, tools, sizes)
         return self._last
 
 
@@ -341,7 +401,7 @@ def _shared(first: tuple[Message, ...], second: tuple[Message, ...]) -> int:
 
 
 def _summary(choices: tuple[Choice, ...]) -> str:
-    return plain_text(choices[0].parts).strip() if choices else ""
+    return plain_text(choices[0].parts).strip()[:_TELLING] if choices else ""
 
 
 def _ids(choice: Choice) -> array | None:
@@ -375,10 +435,10 @@ def _tasks(part: Part) -> Sequence[str]:
     if not isinstance(part, ToolCall):
         return ()
     if part.custom:
-        return [part.arguments] if len(part.arguments) >= _TASK else []
+        return [part.arguments[:_TELLING]] if len(part.arguments) >= _TASK else []
     try:
         values = msgspec.json.decode(part.arguments)
     except (msgspec.DecodeError, UnicodeError):
         return []
     values = values.values() if isinstance(values, dict) else ()
-    return [value for value in values if isinstance(value, str) and len(value) >= _TASK]
+    return [value[:_TELLING] for value in values if isinstance(value, str) and len(value) >= _TASK]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+import msgspec
 import pytest
 
 from nemo_gym.exchange.parts import Message, Reasoning, Text, ToolCall, ToolResult
@@ -185,6 +186,33 @@ def test_memory_is_bounded():
     tight = Lineage(max_token_bytes=10)
     tight.add("c1", "a", FIRST, said(Text("a")))
     assert tight.find("a", follow) == ("c1", "turn", None)
+
+
+def test_memory_is_bounded_in_bytes():
+    lineage = Lineage(max_bytes=1_000_000)
+    tools = (Tool("write", parameters={"type": "object", "description": "y" * 5000}),)
+
+    def first(n: int) -> ModelRequest:
+        return ask(user(f"{n} " + "x" * 100_000), tools=tools)
+
+    def following(n: int) -> ModelRequest:
+        return ask(*first(n).messages, Message("assistant", (Text("a"),)), user("go on"), tools=tools)
+
+    for n in range(40):
+        lineage.find(f"r{n}", first(n))
+        lineage.add(f"c{n}", f"r{n}", first(n), said(Text("a")))
+        assert lineage._bytes == sum(one.bytes for one in lineage._rollouts.values()) <= 1_000_000
+    # What they read last went first: they are linked all the same.
+    assert [lineage.find(f"r{n}", following(n))[0] for n in range(40)] == [f"c{n}" for n in range(40)]
+    # A tool call may write a file; of that, what tells a sub-agent's task is kept.
+    for n in range(2000):
+        call = ToolCall("write", msgspec.json.encode({"text": f"{n} " + "z" * 50_000}).decode(), f"call_{n}")
+        lineage.add(f"w{n}", f"w{n}", ask(user(str(n)), tools=tools), said(call))
+        assert lineage._bytes <= 1_000_000
+    assert lineage._bytes == sum(one.bytes for one in lineage._rollouts.values())
+    assert lineage.find("r0", following(0))[1] == "first"
+    brief = ask(user("1999 " + "z" * 50_000))
+    assert lineage.find("w1999", brief)[:2] == ("w1999", "subagent")
 
 
 def test_a_cut_off_call_may_be_missing_from_the_replay():  # A19
