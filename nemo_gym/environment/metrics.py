@@ -85,12 +85,25 @@ def _by(rows: Iterable[Row], key: str) -> dict[Any, list[Row]]:
 
 
 def _described(rows: list[Row]) -> dict[str, Any]:
-    """`mean/reward`, `max/reward`, ... of every numeric field."""
+    """`mean/reward`, `max/reward`, ... of every number."""
     return {
         f"{figure}/{name}": value
-        for name, values in numeric_fields(rows).items()
+        for name, values in _numbers(rows).items()
         for figure, value in describe(values).items()
     }
+
+
+def _numbers(rows: list[Row]) -> dict[str, list[float]]:
+    """The numbers of the rows' own fields and of their responses' usage; a row's own field of that name wins."""
+    return numeric_fields(
+        {name: value for name, value in (_usage(row) | row).items() if not name.startswith("_")} for row in rows
+    )
+
+
+def _usage(row: Row) -> Row:
+    response = row.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    return usage if isinstance(usage, dict) else {}
 
 
 def _coverage(rows: list[Row], scored: list[Row]) -> dict[str, Any]:
@@ -132,7 +145,7 @@ def _repeats(scored: list[Row], further: Callable[[Tasks], dict[str, Any]] | Non
 
 def _spread(rows: list[Row]) -> dict[str, float]:
     figures: dict[str, float] = {}
-    for name, values in numeric_fields(rows).items():
+    for name, values in _numbers(rows).items():
         low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
         error = describe(values)["std"] / math.sqrt(len(values))
         told = describe(values) | {"sem": error, "p25": low, "p75": high} | _interval(values, error)

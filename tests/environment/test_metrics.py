@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nemo_gym.environment.metrics import AggregateMetricsMixin
@@ -77,3 +79,19 @@ def test_spread_within_tasks():
     assert metrics == {"pass@1[avg-of-2]/a/avg_sample_std_dev": pytest.approx(0.7071068)}
     add_avg_sample_std_dev(metrics, [], ["a"], 1)
     assert len(metrics) == 1
+
+
+def test_what_responses_took_is_a_figure_too() -> None:
+    usage = [{"input_tokens": 10, "output_tokens": n, "input_tokens_details": {"cached_tokens": 4}} for n in (2, 6)]
+    rows: list[dict[str, Any]] = [
+        {"_ng_task_index": task, "_score": 5, "reward": 1.0, "response": {"usage": used}}
+        for task, used in enumerate(usage)
+    ]
+    rows.append({"_ng_task_index": 2, "reward": 1.0, "response": {"usage": None}})
+    rows.append({"_ng_task_index": 3, "reward": 1.0, "output_tokens": 10, "response": {"usage": usage[0]}})
+    metrics = compute_aggregate_metrics(rows)
+    assert metrics.agent_metrics["mean/output_tokens"] == 6.0  # the row's own field wins
+    assert metrics.agent_metrics["max/input_tokens"] == 10.0
+    assert metrics.key_metrics["mean/output_tokens"] == 6.0
+    assert [group.get("mean/output_tokens") for group in metrics.group_level_metrics] == [2.0, 6.0, None, 10.0]
+    assert not any("cached_tokens" in name or "_score" in name for name in metrics.agent_metrics)
