@@ -9,6 +9,7 @@ A call ends with `<|call|>`, or with the output: engines leave the token that st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ..exchange.parts import Reasoning, Text
@@ -28,6 +29,7 @@ _TYPE = r"[ ]{0,4}(?:«<|constrain|>»)?[ ]{0,4}(?P<type>[A-Za-z0-9_./+-]{1,64})
 _CHANNEL = r"«<|channel|>»(?P<%s>\w{1,32})"
 _FIRST = f"{_TO % 'to'}(?:{_CHANNEL % 'channel'})?|{_CHANNEL % 'first_channel'}(?:{_TO % 'last_to'})?"
 _END = GAP + "(?:" + "|".join(f"«{end}»" for end in _ENDS) + "|(?=«<|start|>»))"
+_BLANK = re.compile(GAP + r"\Z")
 _HEADER = rf"(?:«<|start|>»assistant)?(?:(?:{_FIRST}){_TYPE})?«<|message|>»"
 
 
@@ -42,6 +44,8 @@ class HarmonyStream(SourceStream):
         self._tools = tools
         self._reasoning = reasoning
         self._thinks = False
+        self._endless = False
+        """The output has ended, and no message's end is left in it."""
         self._spelling = tuple(spelling.items())
         self._start = start = spelling.get("<|start|>", "<|start|>")
         channel, message = (spelling.get(each, each) for each in ("<|channel|>", "<|message|>"))
@@ -122,7 +126,7 @@ class HarmonyStream(SourceStream):
         if end is None:
             return None
         tail = yield from source.match(self._pattern(_END), end)
-        if tail is None and not (source.final and not source.text[end:].strip()):
+        if tail is None and not (source.final and _BLANK.match(source.text, end)):
             return None
         arguments = json_arguments(source.text[begin:end])
         return None if arguments is None else (arguments, tail[0] if tail else len(source.text))
@@ -130,8 +134,9 @@ class HarmonyStream(SourceStream):
     def _raw(self) -> Reading[tuple[str, int] | None]:
         """The input of a tool that takes no JSON, and where the message ends."""
         begin = self._source.at
-        found = yield from self._source.search(self._ends, begin)
+        found = None if self._endless else (yield from self._source.search(self._ends, begin))
         if found is None:
+            self._endless = True
             return None
         at, end = found
         return self._source.text[begin:at], at if end == self._start else at + len(end)

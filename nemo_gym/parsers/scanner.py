@@ -27,8 +27,9 @@ Reading = Generator[None, None, _Result]
 
 SPACE = " \t\n\r"
 _TAIL = 64
-GAP = r"[ \t\n\r]{0,256}"
-"""White space between two pieces of markup; bounded, since a gap is matched anew for every piece of text."""
+GAP = r"[ \t\n\r]{0,256}+"
+"""White space between two pieces of markup; bounded, since a gap is matched anew for every piece of text, and never
+given back, since two gaps that share it would be tried at every place."""
 
 
 class Markers:
@@ -68,7 +69,7 @@ class Pattern(Struct, frozen=True):
 class Source:
     """Text that grows at its end and is taken from its front; neither costs a copy of the whole."""
 
-    __slots__ = ("_gone", "_unclosed", "at", "ended", "final", "held", "keeps_tail", "start", "tail", "text")
+    __slots__ = ("_failed", "_gone", "_unclosed", "at", "ended", "final", "held", "keeps_tail", "start", "tail", "text")
 
     def __init__(self) -> None:
         self.text = ""
@@ -87,6 +88,8 @@ class Source:
         self.keeps_tail = False
         self._gone = 0
         """How much was dropped from the front of the text."""
+        self._failed = False
+        """C's decoder found no whole value: it says so only after counting the text's lines, so it is asked no more."""
         self._unclosed: set[int] = set()
         """Where brackets of JSON open that are known never to close, counted from the output's beginning."""
 
@@ -165,9 +168,11 @@ class Source:
         """The end of the JSON object or array that begins at `at`; None when none does, or it never ends."""
         if self._gone + at in self._unclosed:
             return None
-        end = json_end(self.text, at)
-        if end is not None:
-            return end
+        if not self._failed:
+            end = json_end(self.text, at)
+            if end is not None:
+                return end
+            self._failed = True
         scanner = JsonScanner()
         while True:
             at = scanner.feed(self.text, at)

@@ -40,7 +40,8 @@ class Frame:
     def __init__(self, opener: int, tags: Tags, name: str) -> None:
         self.opener = opener
         self.tags = tags
-        self.calls: list[tuple[str, dict[str, str]]] = [(name, {})]
+        self.calls: list[tuple[str, dict[str, tuple[int, int]]]] = [(name, {})]
+        """Names, and where the values are: calls in calls share their text, so none copies it before it counts."""
         self.key = ""
         self.value = 0
         """Where the value of that key begins."""
@@ -78,7 +79,7 @@ class TagFormat(Format):
             if frame.key:
                 self._abandon(source, frames, sink)
                 return True
-            self._give(source, self._calls(frame), sink)
+            self._give(source, self._calls(source, frame), sink)
             again = yield from self._after(source, tags)
             if not again:
                 return True
@@ -144,13 +145,17 @@ class TagFormat(Format):
                 values = frame.calls[-1][1]
                 step = yield from self._step(source, frame)
                 if step:
-                    values.setdefault(key, self.value(source.text[begin:at]))
+                    values.setdefault(key, (begin, at))
             while len(frames) > 1 and not frames[-1].key:
                 inner = frames.pop()
                 frames[-1].inner.append((inner.opener, source.at, inner))
 
-    def _calls(self, frame: Frame) -> list[ToolCall]:
-        return [tagged_call(name, values, self.tools, self._schemas) for name, values in frame.calls]
+    def _calls(self, source: Source, frame: Frame) -> list[ToolCall]:
+        calls = []
+        for name, places in frame.calls:
+            values = {key: self.value(source.text[begin:end]) for key, (begin, end) in places.items()}
+            calls.append(tagged_call(name, values, self.tools, self._schemas))
+        return calls
 
     def _abandon(self, source: Source, frames: list[Frame], sink: Sink) -> None:
         """The output has ended inside the calls: what is whole inside of them counts, all else is text."""
@@ -158,7 +163,7 @@ class TagFormat(Format):
             for opener, end, inner in frame.inner:
                 sink.text(opener)
                 source.at = end
-                self._give(source, self._calls(inner), sink)
+                self._give(source, self._calls(source, inner), sink)
                 after = self.pattern(inner.tags.after).whole.match(source.text, end) if inner.tags.after else None
                 if after is not None and after.groupdict().get("next") is None:
                     source.take(after.end())

@@ -137,32 +137,38 @@ class TokenStream:
     def _aligned(self, *, final: bool) -> str:
         """The text that is certain, its special tokens respelled."""
         pieces: list[str] = []
+        text, begin, first = self._text, 0, 0
         while (at := self._special()) is not None:
             marker = self._by_id[self._ids[at]]
-            position = len(self._decode(self._ids[:at])) - self._said if at else -self._said
-            position = max(position, 0)
-            if not final and len(self._text) < position + len(marker):
+            ordinary = self._ids[first:at]
+            position = begin + max(0, (len(self._decode(ordinary)) if ordinary else 0) - self._said)
+            if not final and len(text) < position + len(marker):
                 break
-            if self._text.startswith(marker, position):
+            if text.startswith(marker, position):
                 end = position + len(marker)
             else:  # decoded otherwise than in one piece, or left out of the text
-                nearby = self._text.find(marker, max(0, position - len(marker)))
-                position = nearby if 0 <= nearby <= position + len(marker) else min(position, len(self._text))
-                end = position + len(marker) if nearby == position else position
-            pieces += self._text[:position], self._spelling[marker]
-            self._text, self._ids = self._text[end:], self._ids[at + 1 :]
-            self._said = self._searched = 0
+                nearby = text.find(marker, max(begin, position - len(marker)), position + 2 * len(marker))
+                position = min(position, len(text)) if nearby < 0 else nearby
+                end = position if nearby < 0 else position + len(marker)
+            pieces += text[begin:position], self._spelling[marker]
+            begin, first = end, at + 1
+            self._said, self._searched = 0, first
         else:
-            pieces.append(self._text)
-            self._said += len(self._text)
-            self._text = ""
+            pieces.append(text[begin:])
+            self._said += len(text) - begin
+            begin = len(text)
         if final:
-            pieces.append(self._text)
+            pieces.append(text[begin:])
+            begin = len(text)
+        self._text, self._ids = text[begin:], self._ids[first:]
+        self._searched -= first
         return "".join(pieces)
 
     def _special(self) -> int | None:
+        """Where the next special token is."""
         for at in range(self._searched, len(self._ids)):
             if self._ids[at] in self._by_id:
+                self._searched = at
                 return at
         self._searched = len(self._ids)
         return None

@@ -129,6 +129,12 @@ CASES = {
         ("[1, 2]", None),
         ("[text](link)", None),
         ("[now(a=1)\n[now()]", (Text("[now(a=1)\n"), NOW)),  # P5
+        ("[now(a=\n[now" + " " * 20 + "()]", (Text("[now(a=\n"), NOW)),  # P5
+        ("[now(a=\\'b')]", None),
+        (
+            "[now(a='''b\\'''c\n''', d=null, e='e\nf')]",
+            (ToolCall("now", r"""{"a": "b'''c\n", "d": null, "e": "e\nf"}"""),),
+        ),
     ],
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nemo_gym.exchange.parts import Reasoning, Text, ToolCall
 from nemo_gym.parsers import Parsed, harmony_vocabulary, output_parser, reasoning_tokens
-from tests.parsers.cutting import check, everywhere
+from tests.parsers.cutting import by, check, everywhere
 from tests.parsers.writers import TOOLS
 
 PARSER = output_parser("harmony", "harmony", TOOLS)
@@ -149,6 +149,13 @@ def test_markup_written_out_is_text_by_id(encoding):
     ids = array("i", [*real, *encoding.encode(text[len("<|channel|>final<|message|>") :], disallowed_special=())])
     by_id = output_parser("harmony", "harmony", TOOLS, vocabulary=harmony_vocabulary())
     assert by_id.parse(text, ids).parts == (Text(text[len("<|channel|>final<|message|>") :]),)
+
+
+@pytest.mark.parametrize(("gap", "called"), [(0, True), (256, True), (257, False)])
+def test_an_output_that_stops_behind_a_call(gap, called):  # P1
+    text = CALL + " " * gap
+    assert len(PARSER.parse(text).calls) == called
+    check(PARSER, text, (by(text, size) for size in (1, 4, 100)))
 
 
 def test_reasoning_tokens_are_those_of_the_analysis(encoding):  # R29

@@ -10,7 +10,7 @@ from ..tag_format import TagFormat, Tags
 
 _INVOKE = "<invoke name="
 _NAME = rf"[\"']?(?P<name>{NAME})[\"']?{GAP}>"
-_STEP = rf"{GAP}(?:<parameter name=[\"']?(?P<key>[^<>\"'\n\udc00-\udfff]{{1,256}})[\"']?{GAP}>|(?P<end></invoke>))"
+_STEP = rf"{GAP}(?:<parameter name=[\"']?(?P<key>[^<>\"'\n\udc00-\udfff]{{1,256}}+)[\"']?{GAP}>|(?P<end></invoke>))"
 _AFTER = rf"{GAP}(?:(?P<next>%s)|«</minimax:tool_call>»)"
 
 

@@ -21,10 +21,11 @@ _NAME = r"[^\W\d]\w{0,63}(?:\.[^\W\d]\w{0,63}){0,8}"
 _HEAD = rf"\[{GAP}{_NAME}{GAP}\({GAP}(?:\)|[^\W\d]\w{{0,63}}{GAP}=)"
 _CALL = re.compile(rf"\s*({_NAME})\s*\((.*)\)\s*", re.DOTALL)
 _ARGUMENT = re.compile(r"\s*([^\W\d]\w*)\s*=(.*)", re.DOTALL)
-_STOP = re.compile(r"[\[\](){}'\"]")
+_STOP = re.compile(r"[\[\](){}'\"\\]")
 _IN_STRING = {quote: re.compile(rf"\\|{quote}") for quote in ("'", '"', "'''", '"""')}
-_STRING = re.compile(r"'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"", re.DOTALL)
-_NAMED = re.compile(r"\w\s*\Z")
+_LONG, _SHORT = r"{0}{0}{0}(?:[^{0}\\]|\\.|{0}(?!{0}{0}))*+{0}{0}{0}", r"{0}(?:[^{0}\\]|\\.)*+{0}"
+_STRING = re.compile("|".join(kind.format(quote) for kind in (_LONG, _SHORT) for quote in "'\""), re.DOTALL)
+"""A string as `_end` finds its end, so that none is looked for in vain."""
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -129,13 +130,18 @@ def _end(source: Source) -> Reading[int | None]:
                 return None
             at = closed
         elif found in "[({":
-            if found == "(" and len(stack) != 1 and _NAMED.search(source.text, max(0, at - 17), at - 1):
+            if found == "(" and len(stack) != 1 and _names(source.text[max(0, at - 300) : at - 1]):
                 return None  # a call inside a value is no literal: it may be a restart
             stack.append(found)
-        elif not stack or stack.pop() != _PAIRS[found]:
-            return None
+        elif not stack or stack.pop() != _PAIRS.get(found):
+            return None  # or a backslash, which no literal has outside of its strings
         elif not stack:
             return at
+
+
+def _names(before: str) -> bool:
+    """Whether a bracket behind this text calls something; at most a gap stands between."""
+    return re.match(r"\w", before.rstrip()[-1:]) is not None
 
 
 def _string_end(source: Source, at: int, quote: str) -> Reading[int | None]:
