@@ -8,12 +8,14 @@ that arrived and cannot be understood is the verifier's to score.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 
 from ..web.peers import ServerClient, get_response_json, raise_for_status
 
@@ -56,13 +58,19 @@ async def call_judge(
     return await reraise_judge_errors(reply())
 
 
-def judge_failsafe(verify_fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """`verify` with its own signature, whose JudgeError is answered with an unmeasured row instead of a 500."""
+def judge_failsafe(verify_fn: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """`verify` with its own signature, whose JudgeError is answered with an unmeasured row instead of a 500.
+
+    One that is not async is run in a thread, as every such route is.
+    """
 
     @functools.wraps(verify_fn)
     async def verify(*args: Any, **kwargs: Any) -> Any:
         try:
-            return await verify_fn(*args, **kwargs)
+            if inspect.iscoroutinefunction(verify_fn):
+                return await verify_fn(*args, **kwargs)
+            answer = await run_in_threadpool(verify_fn, *args, **kwargs)
+            return await answer if inspect.isawaitable(answer) else answer
         except JudgeError as error:
             return JSONResponse(jsonable_encoder(_unmeasured(_body(args, kwargs, error), str(error)[:_WORDS])))
 
