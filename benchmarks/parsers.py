@@ -3,8 +3,9 @@
     python -m benchmarks.parsers              # everything; vLLM where it is installed
     python -m benchmarks.parsers --quick      # small sizes, no vLLM
 
-Times are CPU times of this process, the best of a few runs, so a busy machine changes them little; ratios are printed
-because absolute figures are one machine's.
+The larger texts have 10 MB, or as many as are read in about a quarter of a minute: each line says how many. Times are
+CPU times of this process, the best of a few runs, so a busy machine changes them little; ratios are printed because
+absolute figures are one machine's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from nemo_gym.parsers import Parser, output_parser
@@ -46,7 +48,14 @@ ADVERSARIAL = {
     "white space": " ",
     "functions": "<tool_call>\n<function=f>\n<parameter=a>\n",
     "think tags": "<think></think>",
+    "quotes": "\\'\"",
+    "nested JSON": '<tool_call>{"a":{"a":',
+    "digits": "1",
+    "partial markers": "<tool_ca",
 }
+IN_VALUES = {"letters": "a", "openers": "<tool_call>f<function=f>", "quotes": '\\\\"', "brackets": "[["}
+SECONDS = 15
+"""That one text may take: a larger one is made smaller."""
 
 
 def measure(work: Callable[..., Any], *arguments: Any, runs: int = 3) -> float:
@@ -75,7 +84,7 @@ def speeds(size: int, vllm: Any) -> None:
         whole, incremental = measure(parser.parse, text), measure(feed, parser, by(text, STEP))
         line = f"{writer:22} {len(text) / whole / 1e6:7.1f} MB/s {len(text) / incremental / 1e6:8.2f} MB/s"
         if vllm is not None:
-            items = [item for item in ITEMS if not isinstance(item, str)] if writer == "pythonic" else ITEMS
+            items: list[Item] = [item for item in ITEMS if not isinstance(item, str)] if writer == "pythonic" else ITEMS
             line += "   " + beside(vllm, writer, parser, write(items))
         print(line, flush=True)
 
@@ -92,29 +101,44 @@ def beside(vllm: Any, writer: str, parser: Parser, reply: str) -> str:
     return f"{theirs[0] / ours[0]:6.1f} {theirs[1] / ours[1]:6.1f}"
 
 
-def growth(sizes: list[int]) -> None:
-    print("\ngrowth: MB/s of the largest size, whole and incremental; then a character's time over the smallest size's")
-    cases = {writer: (parser_name(writer), write(ITEMS)) for writer, write in WRITERS.items()}
+def growth(smallest: int, largest: int) -> None:
+    print(
+        "\ngrowth, whole then in increments: MB/s, a character's time over that in the smallest text, how large a text"
+    )
+    cases = {writer: (parser_name(writer), write(ITEMS), "") for writer, write in WRITERS.items()}
     for name, opener in VALUES.items():
-        cases |= {f"{name}: {what}": (name, unit) for what, unit in ADVERSARIAL.items()}
-        cases[f"{name}: one long value"] = (name, opener)
-    for label, (name, unit) in cases.items():
+        cases |= {f"{name}: {what}": (name, "", unit) for what, unit in ADVERSARIAL.items()}
+        cases |= {f"{name}: in a value, {what}": (name, opener, unit) for what, unit in IN_VALUES.items()}
+    for label, (name, opener, unit) in cases.items():
         parser = output_parser(name, "harmony" if name == "harmony" else "qwen3", TOOLS)
-        costs = []
-        for size in sizes:
-            text = unit + "a" * (size - len(unit)) if label.endswith("long value") else unit * (size // len(unit))
-            pieces = by(text, STEP)
-            costs.append([measure(work, *given, runs=1) / len(text) for work, *given in
-                          ((parser.parse, text), (feed, parser, pieces))])  # fmt: skip
-        ratios = "  ".join(f"{whole / costs[0][0]:4.1f} {cut / costs[0][1]:4.1f}" for whole, cut in costs[1:])
-        print(f"{label:38} {1e-6 / costs[-1][0]:8.2f} {1e-6 / costs[-1][1]:6.2f} MB/s   {ratios}", flush=True)
+        line = f"{label:38}"
+        for pieces, work in ((_whole, parser.parse), (_cut, partial(feed, parser))):
+            text = _text(opener, unit, smallest)
+            first = measure(work, pieces(text), runs=2) / len(text)
+            size = min(largest, max(smallest, int(SECONDS / first)))  # the slow ones get smaller texts, not less often
+            text = _text(opener, unit, size)
+            cost = measure(work, pieces(text), runs=1) / len(text)
+            line += f" {1e-6 / cost:7.2f} MB/s x{cost / first:4.1f} to {size / 1e6:4.1f} MB"
+        print(line, flush=True)
+
+
+def _text(opener: str, unit: str, size: int) -> str:
+    return opener + unit * max(1, (size - len(opener)) // len(unit))
+
+
+def _whole(text: str) -> str:
+    return text
+
+
+def _cut(text: str) -> list[str]:
+    return by(text, STEP)
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--quick", action="store_true", help="small sizes, no vLLM")
     quick = arguments.parse_args().quick
-    vllm = None
+    vllm: Any = None
     if not quick:
         logging.disable(logging.CRITICAL)
         try:
@@ -122,7 +146,7 @@ def main() -> None:
         except ImportError:
             print("vLLM is not installed: not measured beside it")
     speeds(100_000 if quick else 1_000_000, vllm)
-    growth([100_000, 400_000] if quick else [100_000, 1_000_000, 10_000_000])
+    growth(20_000 if quick else 100_000, 400_000 if quick else 10_000_000)
 
 
 if __name__ == "__main__":
