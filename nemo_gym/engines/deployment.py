@@ -143,6 +143,8 @@ class Deployment:
         self._numbers += 1
         where = self._placement
         self.progress = f"Ray is asked for {name}'s place"
+        if self._address == "local" and _short(where, ray.cluster_resources()):  # it never grows: no need to wait
+            raise RuntimeError(_no_room(name, where, ray.cluster_resources()))
         group = self._groups[name] = placement_group(list(where.bundles), strategy=where.strategy)
         try:
             await asyncio.wait_for(group.ready(), _PLACEMENT_S)
@@ -215,9 +217,13 @@ class Deployment:
             remove_placement_group(group)
 
 
+def _short(where: Placement, has: Mapping[str, float]) -> list[str]:
+    """The kinds of which all of Ray has too little."""
+    return [kind for kind in ("CPU", "GPU") if sum(one.get(kind, 0) for one in where.bundles) > has.get(kind, 0)]
+
+
 def _no_room(name: str, where: Placement, has: Mapping[str, float]) -> str:
     wanted = ", ".join(f"{bundle}" for bundle in where.bundles)
     found = ", ".join(f"{kind} {has.get(kind, 0):g}" for kind in ("CPU", "GPU"))
     words = f"Ray has no room for {name}: it wants {wanted} ({where.strategy.lower()}), and all of Ray has {found}"
-    short = sum(bundle.get("GPU", 0) for bundle in where.bundles) > has.get("GPU", 0)
-    return words + ("\nno GPU: num_gpus: 0 runs vLLM's CPU build" if short else "")
+    return words + ("\nno GPU: num_gpus: 0 runs vLLM's CPU build" if "GPU" in _short(where, has) else "")

@@ -32,6 +32,7 @@ from nemo_gym.web.service import LISTEN_FD, ServerContext
 from . import ports, venv
 from .board import Board
 from .failure import LaunchError as LaunchError
+from .failure import own_reason
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -301,7 +302,10 @@ class Launcher:
     def _ended(self, server: Server) -> LaunchError:
         starting, server.state = server.state == "starting", "ended"
         how = (server.child.lost or _status(server.child.poll())) + (" before it was ready" if starting else "")
-        return LaunchError(how, server.name, server.child.last_words(_LAST_LINES))
+        words = server.child.last_words(_LAST_LINES)
+        if starting and (why := own_reason(words)):
+            return LaunchError(f"could not start: {why}", server.name)
+        return LaunchError(how, server.name, words)
 
 
 def _status(code: int | None) -> str:

@@ -62,7 +62,10 @@ class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = dict(_bound.get())
         fields |= {
-            name: value for name, value in record.__dict__.items() if name not in _STANDARD and value is not None
+            name: value
+            for name, value in record.__dict__.items()
+            # What begins with _ is a library's own (Ray marks every record so).
+            if name not in _STANDARD and value is not None and not name.startswith("_")
         }
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         message = record.getMessage()
