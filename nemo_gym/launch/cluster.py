@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import uuid
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -53,6 +54,7 @@ class Cluster:
         """Raises LaunchError."""
         if find_spec("ray") is None:  # it is imported once the environment says how
             raise LaunchError("ray.address: needs Ray (pip install 'nemo-gym[ray]')")
+        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # whoever asks after the end is told, not connected
         try:
             await cluster.connect(self._config.address, 0, quiet=True)
         except Exception as error:
@@ -61,6 +63,8 @@ class Cluster:
             raise LaunchError(f"ray.address: no Ray at {self._config.address} can be joined: {reason}") from None
         import ray
 
+        if callable(handler := signal.getsignal(signal.SIGTERM)):
+            signal.signal(signal.SIGTERM, handler)  # Ray has put its own before it, which prints a stack
         self._connected = True
         self.address = str(ray.get_runtime_context().gcs_address)
 

@@ -43,6 +43,7 @@ class Remote:
         self._captures = None if captures is None else Mirror(captures / f"{place.node[:12]}-{name}")
         self._bringing = asyncio.Lock()
         self._told = False
+        self._released = False
 
     @property
     def node(self) -> str:
@@ -76,14 +77,14 @@ class Remote:
         return "\n".join(words.splitlines()[-lines:])
 
     def ask_to_stop(self, grace_s: float) -> None:
-        if self._status is None:
+        if self._status is None and not self._released:
             self._host.ask_to_stop.remote(grace_s)
 
     def stop(self, grace_s: float) -> int | None:
         """Waits, on whatever thread, until the server is gone; one whose node does not answer is left to Ray."""
         import ray
 
-        if not self.lost:
+        if not self.lost and not self._released:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(self._host.stop.remote(grace_s), timeout=grace_s + _MARGIN_S)
         return self._status
@@ -131,6 +132,7 @@ class Remote:
         """The actor is ended; nothing of the server lives by then."""
         import ray
 
+        self._released = True
         if self._watch is not None:
             self._watch.cancel()
         with contextlib.suppress(Exception):

@@ -171,3 +171,33 @@ def test_servers_with_modules_of_one_name_beside_them(folder):
 def test_nothing_configured(folder):
     (problem,) = find_problems(compose([]))
     assert "nothing is configured" in str(problem)
+
+
+ON_CLUSTER = "++ray.address=10.0.0.1:6379"
+
+
+def test_where_servers_are_placed(folder):
+    assert said(ON_CLUSTER, f"++{ENV}.ray.node=abc", f"++{ENV}.ray.resources.big=0.5") == []
+    assert said("++ray.adress=auto") == ["command line: ray.adress: is not a known key; did you mean 'address'?"]
+    assert said("++ray.address=here") == ["command line: ray.address: expected auto, local or host:port, got 'here'"]
+    assert said("++ray.files=copied") == [
+        "command line: ray.files: expected 'auto', 'shared' or 'brought', got 'copied'"
+    ]
+    assert said(f"++{ENV}.ray.num_cpus=-1") == [f"command line: {ENV}.ray.num_cpus: expected at least 0.0, got -1"]
+    assert said(f"++{ENV}.ray.nodes=a")[0].startswith(f"command line: {ENV}.ray.nodes: is not a known key")
+
+
+def test_on_a_cluster_ports_are_not_those_of_this_machine(folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = f"++{ENV}.port={taken.getsockname()[1]}"
+        assert len(said(port)) == 1
+        assert said(port, ON_CLUSTER) == []
+
+
+def test_where_a_server_runs_is_no_part_of_what_a_job_is(folder):
+    plain, placed = (
+        compose(["+config_paths=[run.yaml]", *more]) for more in ([], [ON_CLUSTER, f"++{ENV}.ray.num_cpus=2"])
+    )
+    assert plain.digest() == placed.digest()
+    assert plain.cluster().joined is False
+    assert placed.cluster().joined is True

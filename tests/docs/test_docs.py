@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nemo_gym.capture.schema import COLUMNS
-from nemo_gym.config.types import BaseRunServerInstanceConfig, CaptureConfig, JobConfig
+from nemo_gym.config.types import BaseRunServerInstanceConfig, CaptureConfig, ClusterConfig, JobConfig, PlaceConfig
 from nemo_gym.model_server.server import BaseResponsesAPIModelConfig
 from responses_api_models.azure_openai_model.app import AzureOpenAIModelConfig
 from responses_api_models.inference_provider.app import InferenceProviderConfig
@@ -51,6 +51,12 @@ def own(model: type, base: type) -> set[str]:
 )
 def test_every_key_is_documented(keys: set[str]) -> None:
     assert {key for key in keys if f"`{key}" not in CONFIGURATION} == set()
+
+
+def test_every_key_of_a_cluster_is_documented() -> None:
+    page = (PAGES / "cluster.mdx").read_text()
+    keys = [f"| `ray.{key}` |" for model in (ClusterConfig, PlaceConfig) for key in model.model_fields]
+    assert [key for key in keys if key not in page] == []
 
 
 def columns() -> str:
