@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def _why_lost(error: Exception, place: Place) -> str:
     """For a person: Ray's own words go over many lines."""
     text = str(error)
     where = f"{place.node[:12]} ({place.address})"
-    if "node" in text and ("died" in text or "terminated" in text or "dead" in text):
+    if re.search(r"node (has )?died|node (was|is) (terminated|dead)|node failure", text):
         return f"was lost with its node {where}"
     return f"was lost: its actor on node {where} has ended"
 
