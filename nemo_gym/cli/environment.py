@@ -36,7 +36,7 @@ def init_main(argv: list[str] | None = None) -> int:
 
     args, _ = split(argv, _INIT)
     if len(args) != 1:
-        print(_INIT, file=sys.stderr)
+        print(f"expected one NAME, got {' '.join(args)}\n{_INIT}" if args else _INIT, file=sys.stderr)
         return 2
     name = args[0].removeprefix("+entrypoint=")
     folder = Path.cwd() / (name if "/" in name else f"resources_servers/{name}")
@@ -121,7 +121,8 @@ def prepare_main(argv: list[str] | None = None) -> int:
         return 2
     for one in made:
         sets = ", ".join(f"{name} {count}" for name, count in one.datasets.items())
-        print(f"{one.kind:<12} {one.rows:,} rows ({sets})   {paths.shown(one.path)}")
+        here = Path(one.path).is_relative_to(Path.cwd())
+        print(f"{one.kind:<12} {one.rows:,} rows ({sets})   {paths.shown(one.path) if here else one.path}")
     if not made:
         print(f"the configuration declares no data set of the kind {' or '.join(_MODES[mode])}", file=sys.stderr)
     return 0 if made else 2

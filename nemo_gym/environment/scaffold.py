@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import keyword
 import re
 from pathlib import Path
 
@@ -17,10 +18,12 @@ class ScaffoldError(Exception):
 def scaffold(folder: Path) -> list[Path]:
     """Writes an environment named as its folder is. Raises ScaffoldError; nothing is ever written over."""
     name = folder.name
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise ScaffoldError(
-            f"{name!r} is no name for an environment: expected small letters, digits and _, as in my_env"
+            f"{name!r} is no name for an environment: expected small letters, digits and _, as in {_like(name)}"
         )
+    if folder.absolute().parent.name != "resources_servers":
+        raise ScaffoldError(f"expected a name, or a path that ends in resources_servers/{name}, got {folder}")
     if folder.exists():
         raise ScaffoldError(f"{folder} exists already")
     words = {"NAME": name, "CLASS": "".join(part.title() for part in name.split("_"))}
@@ -40,6 +43,13 @@ def scaffold(folder: Path) -> list[Path]:
         path.write_text(text, encoding="utf-8")
         written.append(path)
     return written
+
+
+def _like(name: str) -> str:
+    """A name that would do, as near to this one as can be."""
+    near = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    near = f"{near}_env" if keyword.iskeyword(near) else near
+    return near if _NAME.fullmatch(near) else "my_env"
 
 
 def _row(country: str, capital: str) -> dict[str, object]:

@@ -81,10 +81,8 @@ def prepare(sets: Iterable[Declared], output: Path, kinds: Iterable[str], downlo
     sets = [one for one in sets if one.dataset.type in set(kinds)]
     faults: list[str] = []
     for one in sets:
-        if download and not paths.locate(one.dataset.jsonl_fpath).exists():
-            faults += _fetch(one.dataset)
-    for one in sets:
-        faults += _faults(one)
+        missing = download and not paths.locate(one.dataset.jsonl_fpath).exists()
+        faults += (_fetch(one.dataset) if missing else ()) or _faults(one)
     if faults:
         raise PrepareError(faults)
     output.mkdir(parents=True, exist_ok=True)
@@ -191,6 +189,14 @@ def _source(dataset: DatasetConfig) -> Mapping[str, Any] | None:
     return None
 
 
+def _place(file: str) -> Path:
+    """Where a file is to be that is nowhere yet: in the environment's own folder, where that is."""
+    for folder in Path(file).parents:
+        if len(folder.parts) > 1 and paths.locate(folder).is_dir():
+            return paths.locate(folder) / Path(file).relative_to(folder)
+    return paths.absolute(file)
+
+
 def _fetch(dataset: DatasetConfig) -> list[str]:
     """Writes the data set's file from its source; gives what went wrong."""
     source = _source(dataset)
@@ -200,7 +206,7 @@ def _fetch(dataset: DatasetConfig) -> list[str]:
         import datasets
     except ImportError:
         return [f"{dataset.name}: needs the datasets package: pip install 'nemo-gym[export]'"]
-    path = paths.absolute(dataset.jsonl_fpath)
+    path = _place(dataset.jsonl_fpath)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     repo, file = str(source.get("repo_id")), source.get("artifact_fpath")

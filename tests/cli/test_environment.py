@@ -65,10 +65,22 @@ def test_a_new_environment_passes_its_own_test_at_once(tmp_path, monkeypatch, ca
     assert config.validate_main([f"+config_paths=[{paths}]", *model]) == 0, capfd.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["My-Env", "1st", "env.x"])
-def test_a_name_that_is_none_writes_nothing(tmp_path, name):
-    with pytest.raises(ScaffoldError, match="expected small letters"):
-        scaffold(tmp_path / name)
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [("My-Env", "my_env"), ("1st", "my_env"), ("env.x", "env_x"), ("class", "class_env"), ("MCQA", "mcqa")],
+)
+def test_a_name_that_is_none_writes_nothing(tmp_path, name, like):
+    with pytest.raises(ScaffoldError, match=f"expected small letters, digits and _, as in {like}$"):
+        scaffold(tmp_path / "resources_servers" / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_where_no_environment_is_looked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert init_main(["deep/env"]) == 2
+    assert "a path that ends in resources_servers/env" in capsys.readouterr().err
+    assert init_main(["one", "two"]) == 2
+    assert "expected one NAME, got one two" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,3 +169,22 @@ def test_a_hugging_face_data_set_is_fetched_into_its_file(project, monkeypatch):
     assert prepared(project, *args) == 2
     assert prepared(project, *args, "+should_download=true") == 0
     assert [row["n"] for row in rows(project / "out" / "train.jsonl")] == [0, 1, 2]
+
+
+def test_what_cannot_be_fetched_is_told_once(project, monkeypatch, capsys):
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(project / "hf"))
+    hub = project / "hub"
+    hub.mkdir()
+    source = f"{{repo_id: '{hub}', artifact_fpath: rows.jsonl}}"
+    (project / "resources_servers" / "env").mkdir(parents=True)
+    file = "resources_servers/env/data/far.jsonl"
+    entry = f"{{name: far, type: train, jsonl_fpath: {file}, license: MIT, huggingface_identifier: {source}}}"
+    args = [f"++agent.responses_api_agents.simple_agent.datasets=[{entry}]", "~env.resources_servers.env.datasets"]
+    assert prepared(project, *args, "+should_download=true") == 2
+    told = capsys.readouterr().err
+    assert f"far: {hub} cannot be fetched: " in told
+    assert "does not exist (its source" not in told
+    write(hub / "rows.jsonl", {"responses_create_params": {"input": "q"}})
+    assert prepared(project, *args, "+should_download=true") == 0
+    assert len(rows(project / file)) == 1  # beside the environment, wherever that is
