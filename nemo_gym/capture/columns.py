@@ -12,13 +12,13 @@ import pyarrow as pa
 from .layout import Layout
 from .schema import CHOICE, CHOICE_FIELDS, COLUMNS, FLOATS, INTS, SCHEMA, Row
 
+_NAMES = tuple(SCHEMA.names)
 _ROWS = Layout(SCHEMA, [*[column.name for column in COLUMNS if column.few], "index", "finish"])
 
 
 def to_message(rows: Sequence[Row]) -> bytes:
     """The rows as one batch in a stream. Raises OverflowError or TypeError when a value does not fit its column."""
-    names = SCHEMA.names
-    return _ROWS.message(list(zip(*[map(row.get, names) for row in rows], strict=True)))
+    return _ROWS.message(list(zip(*[map(row.get, _NAMES) for row in rows], strict=True)))
 
 
 def to_batch(rows: Sequence[Row]) -> pa.RecordBatch:

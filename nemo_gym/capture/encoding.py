@@ -81,6 +81,10 @@ class _Origins:
         return "" if origin is None else self.elements.get(id(origin.body), b"").hex()
 
 
+_KEPT = 1024
+"""Bytes that what is kept of a call takes beside its lists and ids."""
+
+
 class Kept(Struct):
     """What a child's record may begin with."""
 
@@ -90,7 +94,7 @@ class Kept(Struct):
 
     @property
     def size(self) -> int:
-        size = 8 * sum(map(len, self.lists.values()))
+        size = _KEPT + 8 * sum(map(len, self.lists.values()))
         for ids in (self.prompt, *self.completions):
             if ids is not None:
                 size += 4 * len(ids)
