@@ -8,6 +8,11 @@
 The model server runs as `ng_run` runs it: uvicorn, capture on, every record synced before its answer leaves, calls in
 rollouts. The bare one is twenty lines on the same uvicorn and the same HTTP client. Both are processes, and
 so is the backend; the figures are their CPU times. Ratios are what counts, absolute times are one machine's.
+
+The bare one reads nothing: it passes a reply's bytes on as they came, whatever is in them. Ours reads the request and
+the reply, records both and writes an answer of its own. In `8,000 tokens with ids` it takes in the same 634 KB as the
+bare one does, with the same client, finds two columns of 8,000 numbers in them and records those (the client, that
+asked for no log-probs, gets 35 KB): a ratio of 1 would leave nothing for that.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def read_json(data: bytes, *, status: int = 400, decode: Callable[[bytes], Any] 
 
 def wants_stream(body: Any) -> bool:
     """Only JSON `true` selects a stream (A2)."""
-    return isinstance(body, Mapping) and body.get("stream") is True
+    return isinstance(body, dict) and body.get("stream") is True
 
 
 def find_errors(adapter: TypeAdapter[Any], value: Any, prefix: Sequence[str | int] = ()) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def _runs(spans: list[Any]) -> tuple[tuple[int, int], ...]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if type(value) is dict or isinstance(value, Mapping) else {}  # what is abstract is slow to ask
 
 
 def _whole(value: Any) -> int | None:
