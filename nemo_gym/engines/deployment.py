@@ -17,7 +17,7 @@ from . import cluster
 from .placement import Placement, placement
 from .ray_engine import RayEngine
 from .replica import Replica
-from .start import said
+from .start import check_arguments, said, written_arguments
 from .vllm_actor import VllmActor
 from .weights import InFlight
 
@@ -100,6 +100,8 @@ class Deployment:
 
     async def start(self) -> None:
         """Returns when every replica has given a token; whatever fails, nothing of it is left."""
+        if known := await asyncio.to_thread(written_arguments):
+            check_arguments(self._engine_args, known)  # the actor does so too, once it has imported vLLM
         telling = asyncio.get_running_loop().create_task(self._tell())
         try:
             cpus = (self._replicas + self._spare) * int(sum(bundle["CPU"] for bundle in self._placement.bundles))

@@ -6,12 +6,13 @@ go, so it is read from there. Steps go over Ray's key-value store, which every p
 
 from __future__ import annotations
 
+import ast
 import contextlib
-import dataclasses
 import difflib
+import importlib.util
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,30 @@ _HINTS = (
 )
 
 
-def check_arguments(arguments: Mapping[str, Any], known: Any) -> None:
+def written_arguments() -> list[str]:
+    """The names of vLLM's engine arguments as its source declares them, for whoever cannot wait for its import; none
+    where it is not installed, or declares them in another way."""
+    with contextlib.suppress(ImportError, OSError, SyntaxError, ValueError):
+        spec = importlib.util.find_spec("vllm")
+        if spec is not None and spec.origin is not None:
+            source = (Path(spec.origin).parent / "engine" / "arg_utils.py").read_text(encoding="utf-8")
+            classes = [one for one in ast.parse(source).body if isinstance(one, ast.ClassDef)]
+            return [
+                line.target.id
+                for one in classes
+                if one.name in ("EngineArgs", "AsyncEngineArgs")
+                for line in one.body
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+            ]
+    return []
+
+
+def check_arguments(arguments: Mapping[str, Any], names: Collection[str]) -> None:
     """Raises ValueError that names each argument that vLLM does not have.
 
     Args:
-        known: vLLM's dataclass of arguments.
+        names: of those that it has.
     """
-    names = [field.name for field in dataclasses.fields(known)]
     wrong = [name for name in arguments if name not in names]
     if wrong:
         raise ValueError("; ".join(_no_such(name, names) for name in wrong))

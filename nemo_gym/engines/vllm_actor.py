@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -92,7 +93,7 @@ class VllmActor:
             "disable_log_stats": True,
             "worker_extension_cls": f"{__package__}.worker.WeightsWorker",
         } | dict(engine_args)
-        check_arguments(args, AsyncEngineArgs)
+        check_arguments(args, [field.name for field in dataclasses.fields(AsyncEngineArgs)])
         say(name, f"{args.get('model')} is loaded")
         try:
             self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
