@@ -66,9 +66,13 @@ def write_error(error: ModelError) -> dict[str, Any]:
 
 
 def error_type(error: ModelError) -> str:
-    """The backend's own word where this API has it, else the one for the kind."""
+    """The backend's own word where this API has it, else the one for the kind.
+
+    OpenAI says `invalid_request_error` of a wrong key and of an unknown model too, which have words of their own here.
+    """
     said = _found(error.origin.body).get("type") if error.origin is not None else None
-    if isinstance(said, str) and said in _KNOWN:
+    general = said == "invalid_request_error" and error.origin is not None and error.origin.dialect != "messages"
+    if isinstance(said, str) and said in _KNOWN and not general:
         return said
     if error.status == 403:
         return "permission_error"
