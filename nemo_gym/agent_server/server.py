@@ -17,7 +17,6 @@ from ..config.rows import OBSERVABILITY_ENABLED_KEY_NAME, TOKEN_ID_CAPTURE_BLOCK
 from ..config.types import AggregateMetrics, AggregateMetricsRequest
 from ..environment.metrics import AggregateMetricsMixin
 from ..environment.server import BaseRunRequest, BaseVerifyResponse
-from ..web.bugs import AnswersBugs
 from ..web.correlation import apply_rollout_prefix, rollout_path, valid_rollout_id
 from ..web.rollout import maybe_rollout_id_from_run_body, rollout_context
 from ..web.routes import BodyRoute
@@ -43,7 +42,6 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, AgentSessions):
         app = FastAPI()
         app.router.route_class = BodyRoute
         self.setup_session_middleware(app)
-        app.add_middleware(AnswersBugs)
         app.add_exception_handler(RolloutFailed, answer_failure)
         app.post("/v1/responses")(self.responses)
         app.post("/ng-rollout/{rollout_id}/v1/responses", include_in_schema=False)(self.responses)

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from ..dialects.responses.objects import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
-from ..web.bugs import AnswersBugs
 from ..web.rollout import RolloutContextMiddleware
 from ..web.routes import BodyRoute
 from ..web.service import SimpleServer
@@ -104,7 +103,6 @@ class SimpleResourcesServer(AggregateMetricsMixin, SimpleServer):
         app.router.route_class = BodyRoute
         self.setup_session_middleware(app)
         app.add_middleware(RolloutContextMiddleware)
-        app.add_middleware(AnswersBugs)
         app.post("/seed_session")(self.seed_session)
         app.post("/close_session")(self.close_resources_session)
         app.post("/verify")(judge_failsafe(self.verify))

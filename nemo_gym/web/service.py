@@ -26,6 +26,7 @@ from nemo_gym.config.secrets import secret_values
 from nemo_gym.config.types import BaseRunServerInstanceConfig
 
 from . import client, logs, workers
+from .bugs import AnswersBugs
 from .guard import Guard
 from .hangup import CancelOnHangUp
 from .peers import ServerClient
@@ -202,6 +203,7 @@ class SimpleServer(BaseModel):
             _add_liveness(app)
             self.setup_exception_middleware(app)
             _close_client_at_end(app)
+            app.add_middleware(AnswersBugs)  # here, since a test of an app by itself wants the exception
             app.add_middleware(CancelOnHangUp)
         return app
 

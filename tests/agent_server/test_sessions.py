@@ -62,7 +62,7 @@ def made(kind: type[SimpleResponsesAPIAgent] = Agent, **config: Any) -> Any:
 
 
 def client(agent: Any) -> TestClient:
-    return TestClient(agent.setup_webserver(), raise_server_exceptions=False)
+    return TestClient(agent.asgi())
 
 
 def seed(caller: TestClient, **over: Any) -> Any:

@@ -49,7 +49,7 @@ class Odd(SimpleResourcesServer):
             self.events.append("down")
 
         app.router.lifespan_context = lifespan
-        for route in (self.count, self.stream, self.later, self.teapot, self.anything):
+        for route in (self.count, self.stream, self.later, self.teapot, self.broken, self.anything):
             app.post("/tools/{name}" if route == self.anything else f"/{route.__name__}")(route)
         return app
 
@@ -71,6 +71,9 @@ class Odd(SimpleResourcesServer):
 
     async def teapot(self) -> JSONResponse:
         return JSONResponse({"detail": "teapot"}, status_code=418)
+
+    async def broken(self) -> None:
+        raise LookupError("a bug")
 
     async def anything(self, name: str, request: Request) -> dict[str, Any]:
         return {"name": name, "arguments": await request.json()}
@@ -129,3 +132,11 @@ def test_sessions_do_not_see_each_other() -> None:
     with TestClient(asgi) as one, TestClient(asgi) as other:
         assert [one.post("/count", json={}).json()["count"] for _ in range(2)] == [1, 2]
         assert other.post("/count", json={}).json()["count"] == 1
+
+
+def test_a_bug_is_an_answer_where_it_is_served_and_an_exception_where_it_is_tested() -> None:
+    with TestClient(made().asgi()) as client:
+        answer = client.post("/broken")
+        assert (answer.status_code, answer.json()) == (500, "LookupError('a bug')")
+    with TestClient(made().setup_webserver()) as client, pytest.raises(LookupError, match="a bug"):
+        client.post("/broken")
