@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import aiohttp
 from aiohttp import ClientResponse
 
 from ..config.types import AggregateMetrics, AggregateMetricsRequest
-from ..web.peers import ServerClient
+from ..web.peers import ServerClient, get_response_json
 from .failures import RolloutFailed, answer_of, unreachable_is
 
 
@@ -38,6 +39,18 @@ class Environment:
         if not isinstance(result, dict):
             raise RolloutFailed("verifier", f"{self.name} answered /verify with something that is no object")
         return result
+
+
+async def seed_prepares_nothing(client: ServerClient, name: str) -> bool | None:
+    """Whether a rollout without tools is the same without its seed; None where that is not known now."""
+    try:
+        response = await client.get(name, "/seed_mode")
+        told = await get_response_json(response)
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        return None
+    except ValueError:
+        return False
+    return response.ok and told == "nothing"
 
 
 async def aggregated(client: ServerClient, name: str, body: AggregateMetricsRequest) -> AggregateMetrics:

@@ -8,7 +8,7 @@ The requests here are NeMo Gym's, by name and by field; a subclass adds the fiel
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -108,6 +108,7 @@ class SimpleResourcesServer(AggregateMetricsMixin, SimpleServer):
         app.post("/verify")(judge_failsafe(self.verify))
         app.post("/aggregate_metrics")(self.aggregate_metrics)
         app.get("/reverify_mode")(self.get_reverify_mode)
+        app.get("/seed_mode", include_in_schema=False)(self.get_seed_mode)
         return app
 
     def asgi(self) -> Any:
@@ -157,6 +158,11 @@ class SimpleResourcesServer(AggregateMetricsMixin, SimpleServer):
 
     async def get_reverify_mode(self) -> ReverifyMode:
         return self.config.REVERIFY_MODE
+
+    async def get_seed_mode(self) -> Literal["session", "nothing"]:
+        """What a seed prepares: an agent may leave one out that prepares nothing."""
+        own = type(self).seed_session is not SimpleResourcesServer.seed_session
+        return "session" if own or self.config.expose_tools_over_mcp else "nothing"
 
 
 BaseResourcesServer = SimpleResourcesServer

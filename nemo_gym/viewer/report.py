@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 
-from ..rollouts.profile import MEASURES, add_profile, profile
+from ..rollouts.profile import MEASURES, add_profile
 from ..rollouts.results import Fields, Result, ResultsError, read
 from . import charts
 from .conversation import Gap
@@ -37,8 +37,9 @@ _DRAWN = ("output_tokens", "turns", "seconds", "log_prob")
 def sum_up(folder: Path, captures: str | Path | None = None, fields: Fields | None = None) -> Path:
     """The report of a job's folder, in it, and the profile that it shows in `metrics.json`."""
     results = read([folder], fields)
-    path = write_report([folder], folder / "report.html", results=results, captures=captures, overwrite=True)
-    add_profile(folder, profile(results))
+    run = load([folder], results, captures)
+    path = _write(run, folder / "report.html")
+    add_profile(folder, run.profile)
     return path
 
 
@@ -63,7 +64,10 @@ def write_report(
     """
     if path.exists() and not overwrite:
         raise ResultsError(f"{path}: is there already; say --overwrite to replace it")
-    run = load(named, read(named, fields) if results is None else results, captures)
+    return _write(load(named, read(named, fields) if results is None else results, captures), path)
+
+
+def _write(run: Run, path: Path) -> Path:
     scratch = path.with_name(path.name + ".tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch.write_text(page(run), encoding="utf-8", errors="replace")  # a lone surrogate is no text

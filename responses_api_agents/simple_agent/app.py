@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fastapi import Request, Response
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
-from nemo_gym.agent_server.environment import Environment, aggregated
+from nemo_gym.agent_server.environment import Environment, aggregated, seed_prepares_nothing
 from nemo_gym.agent_server.failures import unreachable_is
 from nemo_gym.base_responses_api_agent import (
     AggregateMetrics,
@@ -48,6 +48,8 @@ class SimpleAgentRunRequest(BaseRunRequest):
 
 class SimpleAgent(SimpleResponsesAPIAgent):
     config: SimpleAgentConfig
+    _seedless: bool | None = PrivateAttr(default=None)
+    """Whether the environment has said that its seed prepares nothing."""
     _without_tokens: bool | None = PrivateAttr(default=None)
     """Whether the model server has said that it gives no token ids, so that no rollout need ask for them."""
 
@@ -68,7 +70,7 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         environment = Environment(self.server_client, self._environment(), request.cookies)
         rollout_id = self.rollout_id_from_run(body)
         row = _sent(body)
-        seed = await environment.seed(row)
+        seed = await environment.seed(row) if await self._needs_seed(row) else None
         async with self._tools(environment.cookies, seed) as tools:
             loop = self._loop(rollout_path(rollout_id, "/v1/responses"), tools)
             row["response"] = await self._played(loop, row["responses_create_params"])
@@ -85,6 +87,14 @@ class SimpleAgent(SimpleResponsesAPIAgent):
         if self.config.resources_server is None or self.config.skip_verification:
             return await super().aggregate_metrics(body)
         return await aggregated(self.server_client, self.config.resources_server.name, body)
+
+    async def _needs_seed(self, row: Mapping[str, Any]) -> bool:
+        """Tools share what they do through the session that a seed begins, whether or not it prepares anything else."""
+        if self.config.tools != "routes" or row["responses_create_params"].get("tools"):
+            return True
+        if self._seedless is None:
+            self._seedless = await seed_prepares_nothing(self.server_client, self._environment())
+        return not self._seedless
 
     def _environment(self) -> str:
         if self.config.resources_server is None:

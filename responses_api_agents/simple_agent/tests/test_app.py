@@ -10,6 +10,7 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+from nemo_gym.base_resources_server import SimpleResourcesServer
 from nemo_gym.server_utils import ServerClient
 from nemo_gym.web import client as pooled
 from resources_servers.example_weather_and_sums.app import WeatherAndSumsConfig, WeatherAndSumsServer
@@ -268,3 +269,38 @@ def test_usage_adds_up():
     assert added_usage(None, None) is None
     assert added_usage({"a": 1, "b": None}, {"a": 2, "b": 3}) == {"a": 3, "b": None}
     assert added_usage({"a": 1}, None) == {"a": 1}
+
+
+class Unprepared(WeatherAndSumsServer):
+    seed_session = SimpleResourcesServer.seed_session  # type: ignore[assignment]
+
+
+TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}
+
+
+@pytest.mark.parametrize(
+    ("kind", "tools", "seeds"),
+    [(Unprepared, [], 0), (Unprepared, [TOOL], 2), (WeatherAndSumsServer, [], 2), (None, [], 2)],
+)
+async def test_a_seed_that_prepares_nothing_is_left_out_where_there_are_no_tools(rooms, kind, tools, seeds):
+    """Two rollouts; `None` is an environment that does not say what its seed does."""
+    asked = []
+    app = (kind or Unprepared)(config=WeatherAndSumsConfig(name="env"), server_client=rooms.client).asgi()
+
+    async def counting(scope, receive, send):
+        if scope["type"] == "http":
+            asked.append(scope["path"])
+            if kind is None and scope["path"] == "/seed_mode":
+                scope = scope | {"path": "/no/such", "raw_path": b"/no/such"}
+        await app(scope, receive, send)
+
+    row = ROW | {"responses_create_params": ROW["responses_create_params"] | {"tools": tools}}
+    async with serving(counting) as url:
+        rooms.client.base_urls["env"] = url
+        rooms.model.script = [[message(RIGHT)], [message(RIGHT)]]
+        for _ in range(2):
+            status, result = await rooms.run(row)
+            assert (status, result["task_id"]) == (200, "weather-000")
+    assert asked.count("/seed_session") == seeds
+    assert asked.count("/verify") == 2
+    assert asked.count("/seed_mode") == (0 if tools else 1)
