@@ -58,6 +58,11 @@ class ServerClient:
         told = context()
         return client_of(told) if told is not None else cls()
 
+    @classmethod
+    def load_head_server_config(cls) -> Any:
+        """Raises LookupError: a server of a run is told of its peers when it starts, and of no head server."""
+        raise LookupError("servers of a run know no head server here: peers are called by name")
+
     async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ClientResponse:
         """A call that says which rollout it is made in, unless its path does."""
         if not url_path.startswith(ROLLOUT_PREFIX) and (about := rollout_headers()):

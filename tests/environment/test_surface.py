@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientConnectorError
 from pydantic import ValidationError
 
 from nemo_gym import _resolve_under_cwd_or_install
@@ -18,8 +19,10 @@ from nemo_gym.path_utils import aggregate_metrics_path_for, failures_path_for, m
 from nemo_gym.responses_converter import ResponsesConverter
 from nemo_gym.rollout_observability import SandboxObservation
 from nemo_gym.sandbox.access import DirectSandboxConnection, SandboxAccess
+from nemo_gym.server_utils import ServerClient, request
 from nemo_gym.single_agent_turn_types import SingleAgentTurnTaskInput
 from nemo_gym.task_materialization import materialize_task
+from nemo_gym.web import client as client_room
 
 
 def test_a_flat_row_becomes_an_envelope() -> None:
@@ -138,3 +141,17 @@ def test_a_data_set_says_how_it_is_made() -> None:
     told = {"name": "d", "type": "example", "jsonl_fpath": "d.jsonl", "prepare_script": "envs/d/prepare.py"}
     assert DatasetConfig(**told).prepare_script == Path("envs/d/prepare.py")
     assert DatasetConfig(**told).prepare_dependencies == []
+
+
+async def test_peers_are_known_without_a_head_server() -> None:
+    with pytest.raises(LookupError, match="peers are called by name"):
+        ServerClient.load_head_server_config()
+    client = ServerClient.load_from_global_config(head_server_config=None)
+    with pytest.raises(ValueError, match="no server of this run is named 'env'"):
+        client.base_url("env")
+    told = {"env": {"resources_servers": {"env": {"host": "127.0.0.1", "port": 9}}}}
+    known = ServerClient(head_server_config=None, global_config_dict=told)
+    assert known.base_url("env") == "http://127.0.0.1:9"
+    with pytest.raises(ClientConnectorError):  # NeMo Gym's own keywords are taken, and not sent on
+        await request("GET", "http://127.0.0.1:9/", _internal=True, _server_name="env", _max_connection_retries=0)
+    await client_room.close()
