@@ -6,8 +6,9 @@
     python -m benchmarks.engines simulation    # 1 to 64 replicas that only sleep: what the pool itself loses
 
 All but the last start vLLM on the embedded model. Replies are of a fixed length, so all ways do the same
-work; the ways take turns, several times, and the median of the turns counts, since a machine is never quiet. The
-simulation's clock jumps from event to event, so that it shows the choices alone.
+work; the ways take turns, several times, and the median of the turns counts, since a machine is never quiet. What a
+call costs in this process (the server, its client and Ray's own threads) is told as CPU besides, which load hardly
+changes. The simulation's clock jumps from event to event, so that it shows the choices alone.
 """
 
 from __future__ import annotations
@@ -136,30 +137,33 @@ async def overhead(tokens: int, calls: int, turns: int) -> None:
 
         prompt = np.frombuffer(ids, dtype=np.int32)
         for concurrent in (1, 32):
-            ways: dict[str, list[tuple[float, float]]] = {"in its actor": [], "over Ray": [], "over HTTP": []}
+            ways: dict[str, list[tuple[float, float, float]]] = {"in its actor": [], "over Ray": [], "over HTTP": []}
             count = calls if concurrent > 1 else max(8, calls // 8)
             for turn in range(turns + 1):
-                found = {
-                    "in its actor": tuple(await replica.ask("rate", prompt, sampling, concurrent, count)),
-                    "over Ray": await rate(through_ray, concurrent, count),
-                    "over HTTP": await rate(ask, concurrent, count),
+                asked = {
+                    "in its actor": replica.ask("rate", prompt, sampling, concurrent, count),
+                    "over Ray": rate(through_ray, concurrent, count),
+                    "over HTTP": rate(ask, concurrent, count),
                 }
-                if turn:  # the first one warms
-                    for way, figures in found.items():
-                        ways[way].append(figures)
+                for way, figures in asked.items():
+                    began = time.process_time()
+                    seconds, each = await figures
+                    cpu = (time.process_time() - began) / count
+                    if turn:  # the first one warms
+                        ways[way].append((seconds, each, cpu))
             report(concurrent, ways, "in its actor")
 
 
-def report(concurrent: int, ways: dict[str, list[tuple[float, float]]], beside: str) -> None:
+def report(concurrent: int, ways: dict[str, list[tuple[float, float, float]]], beside: str) -> None:
     medians = {
         way: tuple(statistics.median(column) for column in zip(*turns, strict=True)) for way, turns in ways.items()
     }
-    base_s, base_rate = medians[beside]
+    base_s, base_rate, _ = medians[beside]
     print(f"\n{concurrent} concurrent")
-    for way, (seconds, calls) in medians.items():
+    for way, (seconds, calls, cpu) in medians.items():
         print(
             f"  {way:14} {seconds * 1e3:8.1f} ms a call ({(seconds - base_s) * 1e3:+7.1f})"
-            f"  {calls:8.1f} calls/s ({calls / base_rate - 1:+.1%})"
+            f"  {calls:8.1f} calls/s ({calls / base_rate - 1:+.1%})  {cpu * 1e3:6.2f} ms of CPU here"
         )
 
 

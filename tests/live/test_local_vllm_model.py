@@ -22,6 +22,7 @@ from nemo_gym.exchange.request import ModelRequest, Sampling
 from nemo_gym.exchange.tools import Tool
 from nemo_gym.web.peers import ServerClient
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
+from tests.live.device import DEVICES
 from tests.project import command_of
 
 pytest.importorskip("ray")
@@ -68,14 +69,14 @@ def others() -> set[psutil.Process]:
     return set(descendants())
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def model(others):
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=DEVICES)
+async def model(request, others):
     config = LocalVLLMModelConfig(
         name="policy_model",
         model=MODEL,
         model_name="tiny-policy",
-        num_gpus=0,
-        engine_args={"max_model_len": 2048},
+        num_gpus=request.param.gpus,
+        engine_args={"max_model_len": 2048, "dtype": "float32", **request.param.engine_args},
         start_timeout_s=3000,
     )
     server = LocalVLLMModel(config=config, server_client=ServerClient({}))

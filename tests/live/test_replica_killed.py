@@ -24,6 +24,7 @@ from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
 from nemo_gym.web.service import ServerContext
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
+from tests.live.device import DEVICES
 from tests.project import command_of
 from tests.serving import serving
 
@@ -34,7 +35,6 @@ transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
 MODEL = os.environ.get("NEMO_GYM_TEST_MODEL", str(Path(__file__).parents[2] / "models" / "tiny_policy"))
-GPUS = float(os.environ.get("NEMO_GYM_TEST_GPUS", "0"))
 KILLS = int(os.environ.get("NEMO_GYM_TEST_KILLS", "10"))
 ROLLOUTS = 64
 WHOLE_S = 1500.0
@@ -60,8 +60,8 @@ class Served:
         return [one for one in psutil.Process().children(recursive=True) if one not in self.others]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=DEVICES)
+async def served(request, tmp_path_factory):
     others = set(psutil.Process().children(recursive=True))
     captures = tmp_path_factory.mktemp("captures")
     config = LocalVLLMModelConfig(
@@ -69,8 +69,8 @@ async def served(tmp_path_factory):
         model=MODEL,
         model_name="tiny-policy",
         num_replicas=2,
-        num_gpus=GPUS,
-        engine_args={"max_model_len": 1024, "dtype": "float32"},
+        num_gpus=request.param.gpus,
+        engine_args={"max_model_len": 1024, "dtype": "float32", **request.param.engine_args},
         max_restarts=KILLS,
         restart_window_s=3600,
         start_timeout_s=3000,

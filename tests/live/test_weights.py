@@ -20,6 +20,7 @@ from nemo_gym.exchange.request import ModelRequest, Sampling
 from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
+from tests.live.device import DEVICES
 from tests.project import command_of
 from tests.serving import serving
 
@@ -31,7 +32,6 @@ transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.asyncio(loop_scope="module")]
 
 MODEL = Path(os.environ.get("NEMO_GYM_TEST_MODEL", str(Path(__file__).parents[2] / "models" / "tiny_policy")))
-GPUS = float(os.environ.get("NEMO_GYM_TEST_GPUS", "0"))
 CLOSE = 0.001
 ENDLESS = {0: -100.0, 2: -100.0}
 """So that no end token is drawn."""
@@ -69,13 +69,13 @@ def policies(checkpoints):
     }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def model(checkpoints):
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=DEVICES)
+async def model(request, checkpoints):
     config = LocalVLLMModelConfig(
         name="policy_model",
         model=str(checkpoints[0]),
-        num_gpus=GPUS,
-        engine_args={"max_model_len": 2048, "dtype": "float32"},
+        num_gpus=request.param.gpus,
+        engine_args={"max_model_len": 2048, "dtype": "float32", **request.param.engine_args},
         weights_in_flight="keep",
         start_timeout_s=3000,
     )
