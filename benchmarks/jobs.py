@@ -188,7 +188,10 @@ def _watched(child: subprocess.Popen[bytes], journal: Path) -> Figures:
 
 def _look(process: psutil.Process, figures: Figures, done: int) -> None:
     with contextlib.suppress(psutil.Error):
-        found = figures.processes.setdefault(_name(process), Process())
+        name = _name(process)
+        if not name:  # it is ending, and was looked at under its name before
+            return
+        found = figures.processes.setdefault(name, Process())
         times = process.cpu_times()
         found.cpu_s = max(found.cpu_s, times.user + times.system)
         found.sizes.append((done, process.memory_info().rss))
