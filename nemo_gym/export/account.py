@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from .calls import CapturedCall
+from .captured import CapturedCall
 from .forest import WIDTH, Forest
 from .sequences import Sequence
 

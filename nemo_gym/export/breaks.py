@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ..capture.record import CallRecord
 from ..exchange.parts import Part, Reasoning, ToolCall
-from .calls import CapturedCall
+from .captured import CapturedCall
 from .forest import WIDTH, Forest, Generation, prefix
 from .sequences import Sequence
 

@@ -8,7 +8,6 @@ under way together, not the run. Requests and replies are read only where a form
 from __future__ import annotations
 
 import heapq
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from operator import itemgetter
@@ -18,23 +17,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
 
 from ..capture.columns import to_rows
 from ..capture.reader import ShardReader
-from ..capture.record import CallRecord
-from ..capture.schema import Row
-from ..capture.shard import SEALED
 from ..capture.store import CaptureStore
 from . import sources
+from .captured import Captured, CapturedCall
 from .ledger import Ledger, Survey
+from .unpacked import NEEDED, Unpacked
 
-_PLAIN = (
-    *("call_id", "run_id", "rollout_id", "session_id", "parent_call_id", "relation", "server", "trainable", "status"),
-    *("model_reported", "received_at", "logprobs_mode", "sampling", "prefix_break", "request_prefix_len"),
-    *("prompt_tokens", "completion_tokens", "cached_tokens"),
-)
-_NEEDED = (*_PLAIN, "request_contents", "prompt_prefix_len", "prompt_prefix_choice", "new_prompt_ids", "choices")
 _SEAL = ("rollout_id", "sealed_calls", "at")
 _SURVEYED = ("kind", "rollout_id", "policy_version", "trainable", "status", "logprobs_mode", "sampling")
 _OF_NONE = ("call_id", "session_id", "incomplete")
@@ -44,115 +35,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {"temperature": (1,), "top_p": (1,), "top
 
 Own = Callable[[str | None], bool]
 """Whether a rollout is asked for; None stands for none."""
-
-
-class Spoken(Struct, frozen=True):
-    """One choice of a call. Numbers as the bytes that the engine's arrays were."""
-
-    index: int
-    ids: bytes | None
-    logprobs: bytes | None
-    versions: tuple[tuple[int, int], ...]
-    parts: bytes
-    """As they are stored, where there are no ids."""
-
-
-class CapturedCall(Struct, eq=False):
-    call_id: str
-    run_id: str
-    rollout_id: str | None
-    parent_call_id: str | None
-    relation: str
-    server: str
-    trainable: bool
-    status: str
-    model: str
-    received_at: float
-    usage: tuple[int | None, int | None, int | None]
-    """Prompt, completion and cached tokens, as the backend counts them."""
-    messages: int
-    """Of the request."""
-    shared: int
-    """How many prompt ids are the parent's."""
-    shared_choice: int
-    new_prompt: bytes | None
-    choices: tuple[Spoken, ...]
-    prefix_break: tuple[int, str] | None
-    shard: ShardReader
-    writer: str
-    """The process that wrote it."""
-    late: bool = False
-    """It came after its rollout was sealed."""
-
-    rows: WholeRows | None = None
-    session_id: str | None = None
-    """The client's own, where it named one."""
-
-    def record(self) -> CallRecord:
-        """The whole record."""
-        row = self.shard.row_of(self.call_id) if self.rows is None else self.rows.row(self)
-        if row is None:
-            raise KeyError(f"call {self.call_id} is no longer in {self.shard.path}")
-        return self.shard.decoder.record(row)
-
-
-class WholeRows:
-    """Every column of a rollout's calls, read when one of them is first asked for.
-
-    A packed shard is unpacked in large batches, so its rows are taken together; and a call is told by what it adds to
-    its parent, so parents are read before their children.
-    """
-
-    def __init__(self, rollout_id: str) -> None:
-        self._rollout_id = rollout_id
-        self._of_shard: dict[ShardReader, dict[str, Row]] = {}
-
-    def row(self, call: CapturedCall) -> Row | None:
-        shard = call.shard
-        if shard.path.suffix != SEALED or " " in self._rollout_id:  # of no rollout: its rows are not together
-            return shard.row_of(call.call_id)
-        rows = self._of_shard.get(shard)
-        if rows is None:
-            rows = {row["call_id"]: row for row in shard.rows("call", self._rollout_id)}
-            self._of_shard[shard] = rows
-            for row in rows.values():
-                shard.decoder.kept(row)
-        return rows.get(call.call_id)
-
-
-class Captured:
-    """A rollout's rows; `calls` in the order in which they were asked once it is whole."""
-
-    def __init__(self, rollout_id: str) -> None:
-        self.rollout_id = rollout_id
-        self.rows = 0
-        self.calls: list[CapturedCall] = []
-        self._seals: dict[str, tuple[float, list[str]]] = {}
-
-    def add_seal(self, writer: str, at: float, call_ids: list[str]) -> None:
-        self.rows += 1
-        if writer not in self._seals or at >= self._seals[writer][0]:
-            self._seals[writer] = at, call_ids
-
-    def finish(self) -> None:
-        self.calls.sort(key=lambda call: (call.received_at, call.call_id))
-        stated = {writer: set(ids) for writer, (_, ids) in self._seals.items()}
-        whole = WholeRows(self.rollout_id)
-        for call in self.calls:
-            call.rows = whole
-            of_writer = stated.get(call.writer)
-            call.late = of_writer is not None and call.call_id not in of_writer
-
-    @property
-    def sealed(self) -> bool:
-        """Whether a server has said which calls there are."""
-        return bool(self._seals)
-
-    @property
-    def missing(self) -> bool:
-        """Whether a call that a server sealed is not there."""
-        there = {call.call_id for call in self.calls}
-        return any(call_id not in there for _, ids in self._seals.values() for call_id in ids)
 
 
 def survey(
@@ -180,23 +62,22 @@ def calls_of(shard: ShardReader, wanted: Own | None = None, *, alone: bool = Fal
     Args:
         alone: calls of no rollout are told under what stands for their rollout.
     """
-    writer = shard.writer
-    for named, row in _rows(shard, "call", _NEEDED, wanted, alone):
-        call = _read(row, shard, writer)
-        call.rollout_id = named
-        yield call
+    unpacked = Unpacked(shard)
+    for batch, found in _rows(shard, "call", NEEDED, wanted, alone):
+        yield from unpacked.calls(batch, found)
 
 
 def seals_of(shard: ShardReader, wanted: Own | None = None) -> Iterator[tuple[str, float, list[str]]]:
     """Rollout, time, and the calls that are stated."""
-    for _, row in _rows(shard, "seal", _SEAL, wanted):
-        yield row["rollout_id"], row["at"], row["sealed_calls"]
+    for batch, found in _rows(shard, "seal", _SEAL, wanted):
+        for row in to_rows(batch, list(found)):
+            yield row["rollout_id"], row["at"], row["sealed_calls"]
 
 
 def _rows(
     shard: ShardReader, kind: str, columns: tuple[str, ...], wanted: Own | None, alone: bool = False
-) -> Iterator[tuple[str | None, Row]]:
-    """Rows with their rollouts; of a batch that has none, little is unpacked."""
+) -> Iterator[tuple[pa.RecordBatch, dict[int, str | None]]]:
+    """Batches, and the rows of them that are asked for, with their rollouts; a batch that has none is left out."""
     names = ("kind", "rollout_id", *(("call_id", "session_id") if alone else ()))
     for batch in shard.batches((*columns, "kind")):
         found: dict[int, str | None] = {}
@@ -209,7 +90,7 @@ def _rows(
             if wanted is None or wanted(rollout_id):
                 found[number] = rollout_id
         if found:
-            yield from zip(found.values(), to_rows(batch, list(found)), strict=True)
+            yield batch, found
 
 
 def look(shard: ShardReader, found: dict[str, Survey], *, exact_versions: bool, alone: bool) -> int | None:
@@ -299,6 +180,7 @@ def rollouts(
                     yield item
                 continue
             held[rollout_id] = Captured(rollout_id)
+            held[rollout_id].entry = entry
             wanted[rollout_id] = entry.rows
         if isinstance(item, CapturedCall):
             held[rollout_id].calls.append(item)
@@ -354,7 +236,7 @@ def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
         own = rollout_id.__eq__
         captured.calls = [call for shard in store.shards() for call in calls_of(shard, own, alone=True)]
     for shard in () if captured.calls else store.shards():
-        captured.calls += [_read(row, shard, shard.writer) for row in shard.rows("call", rollout_id, _NEEDED)]
+        captured.calls += _calls_of_rollout(shard, rollout_id)
         for row in shard.rows("seal", rollout_id, _SEAL):
             captured.add_seal(shard.writer, row["at"], row["sealed_calls"])
     captured.rows = len(captured.calls)
@@ -362,43 +244,13 @@ def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
     return captured
 
 
-def _read(row: dict[str, Any], shard: ShardReader, writer: str) -> CapturedCall:
-    new_prompt = row.get("new_prompt_ids")
-    broken = row.get("prefix_break")
-    return CapturedCall(
-        row["call_id"],
-        row["run_id"],
-        row.get("rollout_id"),
-        row.get("parent_call_id"),
-        row["relation"],
-        row["server"],
-        row["trainable"],
-        row["status"],
-        row.get("model_reported") or "",
-        row["received_at"],
-        (row.get("prompt_tokens"), row.get("completion_tokens"), row.get("cached_tokens")),
-        (row.get("request_prefix_len") or 0) + len(row.get("request_contents") or ()),
-        row.get("prompt_prefix_len") or 0,
-        row.get("prompt_prefix_choice") or 0,
-        None if new_prompt is None else new_prompt.tobytes(),
-        tuple([_spoken(choice) for choice in row.get("choices") or ()]),
-        None if broken is None else (broken["position"], broken["cause"]),
-        shard,
-        writer,
-        session_id=row.get("session_id"),
-    )
-
-
-def _spoken(choice: dict[str, Any]) -> Spoken:
-    runs = choice["versions"] or ()
-    return Spoken(
-        choice["index"],
-        _bytes(choice["token_ids"]),
-        _bytes(choice["logprobs"]),
-        tuple(zip(runs[::2], runs[1::2], strict=True)),
-        choice["parts"] if choice["token_ids"] is None else b"",
-    )
-
-
-def _bytes(values: array | None) -> bytes | None:
-    return None if values is None else values.tobytes()
+def _calls_of_rollout(shard: ShardReader, rollout_id: str) -> Iterator[CapturedCall]:
+    """Found by the shard's index."""
+    unpacked = Unpacked(shard)
+    for number, rows in shard.of_rollout(rollout_id):
+        batch = shard.batch(number, (*NEEDED, "kind"))
+        kinds, named = batch.column("kind").to_pylist(), batch.column("rollout_id").to_pylist()
+        among = range(batch.num_rows) if rows is None else rows
+        yield from unpacked.calls(
+            batch, {row: rollout_id for row in among if kinds[row] == "call" and named[row] == rollout_id}
+        )

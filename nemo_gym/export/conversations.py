@@ -16,7 +16,7 @@ from ..capture.record import CallRecord, bare_parts
 from ..dialects import chat
 from ..exchange.parts import Message
 from ..exchange.request import ModelRequest
-from .calls import CapturedCall
+from .captured import CapturedCall
 from .lines import main_line
 from .options import Branches
 

@@ -13,7 +13,8 @@ from . import account as accounts
 from . import sources
 from .account import Account
 from .breaks import Beginning, beginning
-from .calls import Captured, CapturedCall, one_rollout
+from .calls import one_rollout
+from .captured import Captured, CapturedCall
 from .forest import WIDTH, Forest, Generation, prefix
 from .formats.format import ints
 from .options import Branches, ExportError, Options, check

@@ -16,7 +16,8 @@ from pathlib import Path
 from ..capture.store import CaptureStore
 from . import manifest, sources
 from .account import Account
-from .calls import CapturedCall, rollouts, survey
+from .calls import rollouts, survey
+from .captured import CapturedCall
 from .formats import FORMATS
 from .formats.format import Format
 from .ledger import Ledger
@@ -111,11 +112,12 @@ def _here(source: Source, options: Options, ledger: Ledger, formats: list[Format
     newest = survey(store, ledger, exact_versions=exact, alone=alone, shared=shared)
     ledger.judge(options, newest, alone=alone)
     packer = Packer(formats, options, alone=alone)
-    for item in rollouts(store, ledger, alone=alone, shared=shared):
-        if isinstance(item, CapturedCall):
-            exporter.account.add(loose(item))
-        else:
-            exporter.take(packer.pack(item, ledger.get(item.rollout_id)))
+    with ledger.together():
+        for item in rollouts(store, ledger, alone=alone, shared=shared):
+            if isinstance(item, CapturedCall):
+                exporter.account.add(loose(item))
+            else:
+                exporter.take(packer.pack(item, item.entry or ledger.get(item.rollout_id)))
 
 
 class _Exporter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .calls import CapturedCall, Spoken
+from .captured import CapturedCall, Spoken
 
 WIDTH = 4
 """Bytes of one id, and of one log-prob."""
@@ -21,9 +21,23 @@ class Generation:
     `discarded` says why it is not trained; it may still be the context of one that is.
     """
 
-    __slots__ = ("added", "call", "children", "discarded", "end", "ids", "logprobs", "parent", "spoken", "start")
+    __slots__ = (
+        "added",
+        "call",
+        "children",
+        "discarded",
+        "end",
+        "ids",
+        "logprobs",
+        "new_prompt",
+        "parent",
+        "spoken",
+        "start",
+    )
 
-    def __init__(self, call: CapturedCall, spoken: Spoken, parent: Generation | None, added: bytes) -> None:
+    def __init__(
+        self, call: CapturedCall, spoken: Spoken, parent: Generation | None, added: bytes, *, first: bool = True
+    ) -> None:
         assert spoken.ids is not None
         self.call = call
         self.spoken = spoken
@@ -36,6 +50,8 @@ class Generation:
         self.start = (0 if parent is None else parent.end) + len(added) // WIDTH
         """Where its ids begin, in tokens."""
         self.end: int = self.start + len(self.ids) // WIDTH
+        self.new_prompt = len(added) // WIDTH if first else 0
+        """Prompt tokens that this call brought in; choices of one call share theirs, and the first one counts them."""
         self.discarded = why_not(call, spoken)
 
     @property
@@ -50,12 +66,6 @@ class Generation:
     def said(self) -> int:
         return self.end - self.start
 
-    @property
-    def new_prompt(self) -> int:
-        """Prompt tokens that this call brought in; choices of one call share theirs, and the first one counts them."""
-        first = next(one for one in self.call.choices if one.ids is not None)
-        return len(self.added) // WIDTH if self.spoken is first else 0
-
 
 class Forest:
     """Calls in the order in which they were asked: a parent comes before its child."""
@@ -68,7 +78,7 @@ class Forest:
         self._of_call: dict[str, list[Generation]] = {}
         self._longest = 0
         for call in calls:
-            if call.new_prompt is not None and any(one.ids is not None for one in call.choices):
+            if call.has_ids:
                 self._add(call)
 
     def of_call(self, call_id: str | None) -> list[Generation]:
@@ -87,14 +97,21 @@ class Forest:
             prompt = prefix(base, call.shared) + call.new_prompt if base is not None else call.new_prompt
             parent = self._longest_beginning(prompt)
             added = prompt if parent is None else prompt[parent.end * WIDTH :]
-        made = [Generation(call, one, parent, added) for one in call.choices if one.ids is not None]
+        made: list[Generation] = []
+        for one in call.choices:
+            if one.ids is not None:
+                made.append(Generation(call, one, parent, added, first=not made))
         (self.roots if parent is None else parent.children).extend(made)
         self.generations += made
         self._of_call[call.call_id] = made
-        self._longest = max(self._longest, *(one.end for one in made))
+        for generation in made:
+            if generation.end > self._longest:
+                self._longest = generation.end
 
     def _base(self, call: CapturedCall) -> Generation | None:
         of_parent = self.of_call(call.parent_call_id) if call.shared else []
+        if len(of_parent) == 1:
+            return of_parent[0]
         through = (one for one in of_parent if one.spoken is one.call.choices[call.shared_choice])
         return next(through, of_parent[0] if of_parent else None)
 
@@ -140,5 +157,4 @@ def why_not(call: CapturedCall, spoken: Spoken) -> str | None:
 
 def without_ids(call: CapturedCall) -> bool:
     """An answered call that cannot be trained for want of its token ids."""
-    known = call.new_prompt is not None and any(one.ids is not None for one in call.choices)
-    return call.status == "answered" and call.trainable and not known
+    return call.status == "answered" and call.trainable and not call.has_ids

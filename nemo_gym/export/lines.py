@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .calls import CapturedCall
+from .captured import CapturedCall
 
 _ASIDE = ("subagent", "side", "repeat")
 

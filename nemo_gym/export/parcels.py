@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from . import account as accounts
 from .account import Account
 from .breaks import beginning
-from .calls import Captured, CapturedCall
+from .captured import Captured, CapturedCall
 from .forest import Forest, without_ids
 from .formats.format import Format, Made, Rollout
 from .ledger import Entry

@@ -18,7 +18,8 @@ from msgspec import Struct
 from ..capture.store import CaptureStore
 from . import sources
 from .account import Account
-from .calls import Captured, calls_of, look, seals_of, writer_of
+from .calls import calls_of, look, seals_of, writer_of
+from .captured import Captured
 from .ledger import Entry, Ledger, Survey
 from .parcels import Packer, Parcel, loose
 

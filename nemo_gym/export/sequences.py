@@ -7,7 +7,8 @@ branch has already trained is context here, with a mask of 0.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 from msgspec import Struct
@@ -114,8 +115,15 @@ def _sequence(path: list[Generation], trained: tuple[Generation, ...], branch: i
     )
 
 
-def _versions(runs: Iterable[tuple[int, int]], said: int) -> bytes:
+def _versions(runs: tuple[tuple[int, int], ...], said: int) -> bytes:
     """Runs (start, version) as one version a token."""
+    if len(runs) == 1 and runs[0][0] == 0:  # the usual call
+        return _word(runs[0][1]) * said
     known = [*runs, (said, NO_VERSION)]
-    spread = [array("i", [version]).tobytes() * (last - first) for (first, version), (last, _) in pairwise(known)]
+    spread = [_word(version) * (last - first) for (first, version), (last, _) in pairwise(known)]
     return _UNKNOWN * min(known[0][0], said) + b"".join(spread)
+
+
+@lru_cache(maxsize=1024)
+def _word(version: int) -> bytes:
+    return array("i", [version]).tobytes()

@@ -14,7 +14,7 @@ from nemo_gym.exchange.parts import Message, Reasoning, Text, ToolCall, ToolResu
 from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace, Usage
 from nemo_gym.exchange.request import ModelRequest, Sampling
 from nemo_gym.exchange.tools import Tool
-from nemo_gym.export.calls import CapturedCall, Spoken
+from nemo_gym.export.captured import CapturedCall, Spoken
 from nemo_gym.export.exporter import export
 from nemo_gym.export.options import Options
 

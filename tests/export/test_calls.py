@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nemo_gym.capture import CaptureStore, ShardWriter
-from nemo_gym.export.calls import Captured, CapturedCall, is_reshaped, rollouts, survey
+from nemo_gym.export.calls import is_reshaped, rollouts, survey
+from nemo_gym.export.captured import Captured, CapturedCall
 from nemo_gym.export.exporter import export
 from nemo_gym.export.forest import Forest, prefix
 from nemo_gym.export.ledger import Ledger

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from ..calls import CapturedCall
+from ..captured import CapturedCall
 from ..conversations import Conversation, Dialogue
 from .format import JsonLines, Rollout, floats, ints
 

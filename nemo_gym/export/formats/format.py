@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 import orjson
 from msgspec import Struct
 
-from ..calls import CapturedCall
+from ..captured import CapturedCall
 from ..conversations import Conversation, Dialogue, Untold, conversations, dialogue
 from ..ledger import Entry
 from ..options import Branches, Options
