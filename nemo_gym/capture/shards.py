@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .encoding import Encoder
 from .sealing import Sealer
-from .shard import SUFFIX, Durability, File, Shard
+from .shard import SEALED, SUFFIX, Durability, File, Shard
 
 log = logging.getLogger("nemo_gym.capture")
 
@@ -60,6 +60,8 @@ class Shards:
         while True:
             path = self._directory / f"{self._server}-{os.getpid()}-{self._number}{SUFFIX}"
             self._number += 1
+            if path.with_suffix(SEALED).exists():  # of a process that had our number: a reader takes it for ours
+                continue
             with contextlib.suppress(FileExistsError):
                 shard = Shard(path, self._durability, self._open_file)
                 break

@@ -46,7 +46,7 @@ def interleaved(count: int, turns: int, seed: int = 3) -> list:
 
 def test_what_remains_is_as_it_was(tmp_path):
     made = [*interleaved(4, 3), record(rollout_id=None)]
-    write(tmp_path, made, max_shard_bytes=60_000)
+    write(tmp_path, made, max_shard_bytes=30_000)
     store = CaptureStore(tmp_path)
     assert len(store.paths()) > 2
     before = {one.call_id: one for one in store.calls()}

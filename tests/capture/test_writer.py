@@ -307,6 +307,19 @@ async def test_what_is_held_for_readers_is_bounded_in_bytes(tmp_path):
     writer.close()
 
 
+async def test_a_writer_with_the_number_of_an_earlier_process_hides_nothing(tmp_path):  # as in a restarted container
+    made = conversation(2)
+    for one in made:
+        writer = writer_in(tmp_path)
+        await writer.commit(one)
+        writer.close()
+        assert len(CaptureStore(tmp_path).paths()) == made.index(one) + 1
+    last = writer_in(tmp_path)
+    await last.commit(late := record())
+    assert list(CaptureStore(tmp_path).calls()) == [*made, late]  # also while the last shard is open
+    last.close()
+
+
 async def test_sealed_rollouts_are_forgotten_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr("nemo_gym.capture.rollouts._SEALED", 3)
     writer = writer_in(tmp_path, "flush")
