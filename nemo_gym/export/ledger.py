@@ -47,6 +47,8 @@ COLUMNS = {
 """`row` has the other plain values of its line of rollouts.jsonl, as JSON."""
 _RESULT = tuple(COLUMNS)[:13]
 _BATCH = 2000
+_READ = 1 << 20
+"""Bytes of the journal at once: its lines are long."""
 _SHORT = 1000
 """Bytes of JSON; what is longer is no figure."""
 
@@ -110,7 +112,7 @@ class Ledger:
             raise ExportError(f"there is no job at {path.parent}: it has no rollouts.jsonl")
         places = ", ".join("?" * len(_RESULT))
         insert = f"INSERT OR REPLACE INTO rollout ({', '.join(_RESULT)}) VALUES ({places})"
-        with path.open("rb") as file:
+        with path.open("rb", _READ) as file:
             self._data.execute("BEGIN")
             for batch in _batches(_results(path, file, usage)):
                 self._data.executemany(insert, batch)
