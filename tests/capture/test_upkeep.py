@@ -110,7 +110,7 @@ def test_old_runs_are_pruned_and_no_other(tmp_path):
 def test_sealed_shards_are_uploaded_as_they_come_and_once(tmp_path):
     made = conversation(8)
     there = tmp_path / "remote"
-    write(tmp_path / "local", made, upload=str(there), max_shard_bytes=60_000)
+    write(tmp_path / "local", made, upload=str(there), max_shard_bytes=30_000)
     assert len(CaptureStore(there).paths()) > 1
     assert list(CaptureStore(there).calls("r1")) == made
     assert CaptureStore(there).verify().problems == []
@@ -151,7 +151,7 @@ def test_a_tail_gives_each_record_once(tmp_path):
 async def test_a_receipt_is_written_soon_when_no_call_comes(tmp_path, monkeypatch):
     from nemo_gym.capture import Receipt
 
-    monkeypatch.setattr(writer_module, "_RECEIPT_S", 0.05)
+    monkeypatch.setattr(writer_module, "WAIT_S", 0.05)
     writer = ShardWriter(str(tmp_path), "policy", "run", "fsync")
     one = record()
     await writer.commit(one)
