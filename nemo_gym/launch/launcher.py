@@ -119,7 +119,8 @@ class Launcher:
             from .cluster import Cluster
 
             self._cluster = Cluster(ray, run_id, self._log_dir, self._capture.dir if self._capture.enabled else None)
-        self._call_key = secrets.token_urlsafe(24) if ray.joined else ""
+        asked = ray.joined or any(instance.settings.get("api_keys") for instance in composed.instances)
+        self._call_key = secrets.token_urlsafe(24) if asked else ""
 
     @property
     def servers(self) -> dict[str, str]:
@@ -172,7 +173,7 @@ class Launcher:
 
     @property
     def client_key(self) -> str:
-        """What the servers ask of each other; empty where they are on this machine alone."""
+        """What the servers ask of each other; empty where none asks for a key."""
         return self.admin_key if self._call_key else ""
 
     @property

@@ -52,7 +52,8 @@ class ServerContext(msgspec.Struct, frozen=True):
     capture: dict[str, Any] | None = None
     admin_key: str = ""
     call_key: str = ""
-    """Where servers are on several machines each call needs a key: this, or the admin key, which peers give."""
+    """Where servers are on several machines, or one has keys of its own: what the run's own calls may give besides the
+    admin key, which peers give."""
     ray_address: str = ""
     """The cluster that the run is on."""
 
@@ -173,10 +174,12 @@ class SimpleServer(BaseModel):
 
     @classmethod
     def _keyed(cls, told: ServerContext) -> dict[str, Any]:
-        """Its settings; a server with keys takes the run's among them, unless it is told to take none."""
+        """Its settings. A server that asks for keys takes the run's besides; beyond one machine each asks for them,
+        unless it is told to take none."""
         settings = told.settings
         own = settings.get("api_keys") or []
-        if not told.call_key or not cls._has_keys() or (settings.get("allow_unauthenticated") and not own):
+        asks = own or (told.ray_address and not settings.get("allow_unauthenticated"))
+        if not told.call_key or not cls._has_keys() or not asks:
             return settings
         return {**settings, "api_keys": [*own, told.call_key, told.admin_key]}
 
@@ -186,7 +189,7 @@ class SimpleServer(BaseModel):
 
     def guarded(self, app: Any) -> Any:
         """The app with what the run's machines ask of each other in front of it."""
-        if _context is None or not _context.call_key or self._has_keys():
+        if _context is None or not _context.ray_address or self._has_keys():
             return app
         return Guard(app, (_context.admin_key, _context.call_key))
 

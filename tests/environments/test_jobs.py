@@ -72,6 +72,7 @@ async def test_a_job_over_it(name, tmp_path):
             "+config_paths=[responses_api_models/vllm_model/configs/vllm_model.yaml,"
             f"resources_servers/{name}/configs/{name}.yaml]",
             f"++policy_base_url={backend.url}", "++policy_model_name=scripted-model", "++policy_api_key=none",
+            "++policy_model.responses_api_models.vllm_model.api_keys=[for-callers-from-outside]",
             f"++job={{agent: {name}_simple_agent, input: resources_servers/{name}/data/example.jsonl, "
             f"output: '{tmp_path}/out', repeats: 2, concurrency: 4}}",
             cwd=tmp_path,

@@ -59,8 +59,9 @@ class Environment(SimpleResourcesServer):
     config: BaseResourcesServerConfig
 
 
-def context(**settings):
-    return ServerContext("m", "responses_api_models", "x", settings, admin_key="admin", call_key="calls")
+def context(ray_address="10.0.0.1:6379", **settings):
+    keys = {"admin_key": "admin", "call_key": "calls"}
+    return ServerContext("m", "responses_api_models", "x", settings, ray_address=ray_address, **keys)
 
 
 def test_a_model_server_takes_the_runs_keys_among_its_own():
@@ -69,3 +70,8 @@ def test_a_model_server_takes_the_runs_keys_among_its_own():
     assert Model.from_context(context(api_keys=["mine"], **beyond)).config.api_keys == ["mine", "calls", "admin"]
     assert Model.from_context(context(allow_unauthenticated=True, **beyond)).config.api_keys == []
     assert Environment.from_context(context(**beyond)).config.host == "10.0.0.1"
+
+
+def test_on_one_machine_only_a_server_with_keys_takes_the_runs():
+    assert Model.from_context(context(ray_address="", api_keys=["mine"])).config.api_keys == ["mine", "calls", "admin"]
+    assert Model.from_context(context(ray_address="")).config.api_keys == []
