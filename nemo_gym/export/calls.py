@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..capture.columns import to_rows
 from ..capture.reader import ShardReader
@@ -24,7 +23,7 @@ from ..capture.store import CaptureStore
 from . import sources
 from .captured import Captured, CapturedCall
 from .ledger import Ledger, Survey
-from .unpacked import NEEDED, Unpacked
+from .unpacked import NEEDED, Unpacked, versions_of
 
 _SEAL = ("rollout_id", "sealed_calls", "at")
 _SURVEYED = ("kind", "rollout_id", "policy_version", "trainable", "status", "logprobs_mode", "sampling")
@@ -35,6 +34,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {"temperature": (1,), "top_p": (1,), "top
 
 Own = Callable[[str | None], bool]
 """Whether a rollout is asked for; None stands for none."""
+_Known = Callable[[str], bool]
 
 
 def survey(
@@ -50,9 +50,9 @@ def survey(
     newest: int | None = None
     for shard in store.shards():
         found: dict[str, Survey] = {}
-        highest = look(shard, found, exact_versions=exact_versions, alone=alone)
+        highest = look(shard, found, exact_versions=exact_versions, alone=alone, own=ledger.has if shared else None)
         newest = highest if newest is None else max(newest, highest if highest is not None else newest)
-        ledger.add({key: one for key, one in found.items() if ledger.has(key)} if shared else found)
+        ledger.add(found)
     return newest
 
 
@@ -93,26 +93,46 @@ def _rows(
             yield batch, found
 
 
-def look(shard: ShardReader, found: dict[str, Survey], *, exact_versions: bool, alone: bool) -> int | None:
-    """The same of one shard."""
+def look(
+    shard: ShardReader, found: dict[str, Survey], *, exact_versions: bool, alone: bool, own: _Known | None = None
+) -> int | None:
+    """The same of one shard; of rollouts that are not its own no more than how new they are."""
     columns = (*_SURVEYED, *(("choices",) if exact_versions else ()), *(_OF_NONE if alone else ()))
     newest: int | None = None
+    foreign = _Foreign(own)
     for batch in shard.batches(columns):
-        highest = _survey_batch(batch, found, exact_versions, alone)
+        highest = _survey_batch(batch, found, exact_versions, alone, foreign)
         newest = highest if newest is None else max(newest, highest if highest is not None else newest)
     return newest
 
 
-def _survey_batch(batch: pa.RecordBatch, found: dict[str, Survey], exact: bool, alone: bool) -> int | None:
+class _Foreign(dict[str, bool]):
+    """Whether a rollout is none of those asked for; each is asked about once."""
+
+    def __init__(self, own: _Known | None) -> None:
+        self._own = own
+
+    def __missing__(self, rollout_id: str) -> bool:
+        is_foreign = self[rollout_id] = self._own is not None and not self._own(rollout_id)
+        return is_foreign
+
+
+def _survey_batch(
+    batch: pa.RecordBatch, found: dict[str, Survey], exact: bool, alone: bool, foreign: _Foreign
+) -> int | None:
     highest: int | None = None
     names = ("rollout_id", "kind", "trainable", "status", "policy_version", "logprobs_mode", "sampling")
     rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-    choices = batch.column("choices") if exact else None
+    versions = versions_of(batch.column("choices")) if exact else None
     of_none = {name: batch.column(name).to_pylist() for name in _OF_NONE} if alone else None
     for number, (rollout_id, kind, trainable, status, version, mode, sampling) in enumerate(rows):
         if rollout_id is None and kind == "call" and of_none is not None:
             rollout_id = sources.of_none(of_none["call_id"][number], of_none["session_id"][number])
         if rollout_id is None or kind not in ("call", "seal"):
+            continue
+        if foreign[rollout_id]:
+            if version is not None and trainable and status == "answered":
+                highest = version if highest is None else max(highest, version)
             continue
         one = found.get(rollout_id)
         if one is None:
@@ -128,9 +148,8 @@ def _survey_batch(batch: pa.RecordBatch, found: dict[str, Survey], exact: bool, 
         if version is not None:
             highest = version if highest is None else max(highest, version)
             lowest = version
-            if choices is not None:
-                runs = pc.list_flatten(choices.slice(number, 1)).field("versions")
-                lowest = min((v for one in runs.to_pylist() for v in (one or ())[1::2]), default=version)
+            if versions is not None:
+                lowest = min((known for runs in versions[number] for _, known in runs), default=version)
             one.oldest = lowest if one.oldest is None else min(one.oldest, lowest)
         one.raw = one.raw or (mode == "raw" and is_reshaped(sampling))
     return highest

@@ -128,6 +128,12 @@ def _choices(column: pa.Array) -> list[tuple[Spoken, ...]]:
     return [tuple(spoken[begin:end]) for begin, end in itertools.pairwise(offsets)]
 
 
+def versions_of(choices: pa.Array) -> list[list[tuple[tuple[int, int], ...]]]:
+    """Of each call, of each of its choices."""
+    each = [_runs(data) for data in _pieces(choices.values.field("versions"))]
+    return [each[begin:end] for begin, end in itertools.pairwise(choices.offsets.to_pylist())]
+
+
 @lru_cache(maxsize=4096)
 def _runs(data: bytes | None) -> tuple[tuple[int, int], ...]:
     """Where each version begins, and which it is."""
