@@ -173,7 +173,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("short", "long"), SIZES)
-@pytest.mark.parametrize(("name", "prefix", "unit"), _cases())
+@pytest.mark.parametrize(("name", "prefix", "unit"), list(_cases()))
 def test_time_is_linear_in_the_length(name, prefix, unit, short, long):  # P8
     assert _grows_in_step(name, lambda size: prefix + unit * (size // len(unit)), short, long)
 
