@@ -105,7 +105,7 @@ def growth(smallest: int, largest: int) -> None:
     print(
         "\ngrowth, whole then in increments: MB/s, a character's time over that in the smallest text, how large a text"
     )
-    cases = {writer: (parser_name(writer), write(ITEMS), "") for writer, write in WRITERS.items()}
+    cases = {writer: (parser_name(writer), "", write(ITEMS)) for writer, write in WRITERS.items()}
     for name, opener in VALUES.items():
         cases |= {f"{name}: {what}": (name, "", unit) for what, unit in ADVERSARIAL.items()}
         cases |= {f"{name}: in a value, {what}": (name, opener, unit) for what, unit in IN_VALUES.items()}
