@@ -8,6 +8,8 @@ import sys
 
 from nemo_gym import __version__
 
+from .interrupt import ends_at_once
+
 # name -> (module, function, what it does)
 COMMANDS = {
     "run": ("run", "main", "start the servers of a configuration; with a job in it, run the job and end"),
@@ -51,7 +53,9 @@ def main(argv: list[str] | None = None) -> int:
     module, function, _ = COMMANDS[name]
     sys.argv = [f"ng {name}", *args[1:]]  # a command reads its arguments as when it is called by its own name
     try:
-        result = getattr(importlib.import_module(f"nemo_gym.cli.{module}"), function)()
+        with ends_at_once():
+            command = importlib.import_module(f"nemo_gym.cli.{module}")
+        result = getattr(command, function)()
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) else 0

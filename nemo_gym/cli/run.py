@@ -21,6 +21,7 @@ import msgspec
 from nemo_gym.config.faults import Problem, did_you_mean
 
 from .arguments import OVERRIDES, show, split
+from .interrupt import ends_at_once
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,18 +47,20 @@ BAD_CONFIG, FAILED = 2, 1
 def main(argv: list[str] | None = None) -> int:
     args, _ = split(argv, _USAGE)
     try:
-        gc.disable()  # a fifth of the time that the imports take
-        from nemo_gym.config.compose import compose
+        with ends_at_once():
+            gc.disable()  # a fifth of the time that the imports take
+            import uvloop
 
-        composed = compose(args)
-        problems = faults(composed, to_run=True)
-        gc.enable()
-        if problems:
-            show(problems)
-            return BAD_CONFIG
-        import uvloop
+            from nemo_gym.config.compose import compose
 
-        return uvloop.run(Run(composed, [Path(sys.argv[0]).name, *args]).ended())
+            composed = compose(args)
+            problems = faults(composed, to_run=True)
+            gc.enable()
+            if problems:
+                show(problems)
+                return BAD_CONFIG
+            run = Run(composed, [Path(sys.argv[0]).name, *args])
+        return uvloop.run(run.ended())
     except KeyboardInterrupt:  # before there was anything to end
         return 128 + signal.SIGINT
 

@@ -28,6 +28,7 @@ from nemo_gym.config.types import is_loopback
 
 from . import clients
 from .arguments import show
+from .interrupt import ends_at_once
 from .run import BAD_CONFIG, Run, faults
 
 NAME = "policy_model"
@@ -47,16 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"ng_serve: {error}", file=sys.stderr)
         return BAD_CONFIG
     try:
-        gc.disable()  # as ng_run: a fifth of the time that the imports take
-        from nemo_gym.config.compose import compose
+        with ends_at_once():
+            gc.disable()  # as ng_run: a fifth of the time that the imports take
+            from nemo_gym.config.compose import compose
 
-        composed = compose(line.overrides())
-        problems = faults(composed, to_run=True)
-        gc.enable()
-        if problems:
-            show([line.as_said(problem) for problem in problems])
-            return BAD_CONFIG
-        return asyncio.run(_Serving(composed, ["ng_serve", *(sys.argv[1:] if argv is None else argv)], line).ended())
+            composed = compose(line.overrides())
+            problems = faults(composed, to_run=True)
+            gc.enable()
+            if problems:
+                show([line.as_said(problem) for problem in problems])
+                return BAD_CONFIG
+            serving = _Serving(composed, ["ng_serve", *(sys.argv[1:] if argv is None else argv)], line)
+        return asyncio.run(serving.ended())
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
