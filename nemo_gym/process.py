@@ -9,19 +9,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
 _DEFAULT_GRACE_S = 5.0
 _MARGIN_S = 5.0  # what the keeper may need after the grace, to kill and to reap
 _TAIL_BYTES = 64 * 1024
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """This process ends when its parent does, however that ends; at once where it is gone."""
+    if sys.platform == "linux":
+        libc: Any = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it was gone before the signal was asked for
+
+
+def tail(path: Path, start: int = 0) -> str:
+    """The end of a log, of what comes after `start`; nothing where there is none."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return log.read().decode("utf-8", "replace").rstrip()
+    except OSError:
+        return ""
 
 
 class Child:
@@ -91,14 +113,7 @@ class Child:
 
     def last_words(self, lines: int = 20) -> str:
         """The end of what the command has said since it started."""
-        try:
-            with open(self.log_path, "rb") as log:
-                end = log.seek(0, os.SEEK_END)
-                log.seek(max(self._log_start, end - _TAIL_BYTES))
-                text = log.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
-        return "\n".join(text.rstrip().splitlines()[-lines:])
+        return "\n".join(tail(self.log_path, self._log_start).splitlines()[-lines:])
 
     def ask_to_stop(self, grace_s: float = _DEFAULT_GRACE_S) -> None:
         """SIGTERM to the command; whatever is left of its tree after the grace is killed. Returns at once."""

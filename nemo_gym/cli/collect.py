@@ -119,11 +119,9 @@ async def _done(job: JobConfig, run: head.Run, answer: dict[str, Any], began: Ca
 
     from .job import do_job
 
-    servers = answer["servers"]
-    urls = {server["name"]: server["url"] for server in servers}
     return await do_job(
         job,
-        ServerClient(urls, {server["name"]: server["kind"] for server in servers}, key=run.key),
+        ServerClient.of_run(run, answer),
         run_id=run.run_id,
         config_digest="",
         captures=answer.get("captures"),

@@ -189,8 +189,7 @@ def _running(wanted: str | None) -> ServerClient:
     answer = head.ask(runs[0])
     if answer is None:
         raise Refused(f"run {runs[0].run_id} does not answer")
-    urls = {server["name"]: server["url"] for server in answer["servers"]}
-    return ServerClient(urls, {server["name"]: server["kind"] for server in answer["servers"]}, key=runs[0].key)
+    return ServerClient.of_run(runs[0], answer)
 
 
 async def _verified(

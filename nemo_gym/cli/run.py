@@ -48,14 +48,9 @@ def main(argv: list[str] | None = None) -> int:
     args, _ = split(argv, _USAGE)
     try:
         with ends_at_once():
-            gc.disable()  # a fifth of the time that the imports take
             import uvloop
 
-            from nemo_gym.config.compose import compose
-
-            composed = compose(args)
-            problems = faults(composed, to_run=True)
-            gc.enable()
+            composed, problems = composed_to_run(args)
             if problems:
                 show(problems)
                 return BAD_CONFIG
@@ -63,6 +58,17 @@ def main(argv: list[str] | None = None) -> int:
         return uvloop.run(run.ended())
     except KeyboardInterrupt:  # before there was anything to end
         return 128 + signal.SIGINT
+
+
+def composed_to_run(args: Sequence[str]) -> tuple[Composed, list[Problem]]:
+    """The configuration, and its faults."""
+    gc.disable()  # a fifth of the time that the imports take
+    from nemo_gym.config.compose import compose
+
+    composed = compose(args)
+    problems = faults(composed, to_run=True)
+    gc.enable()
+    return composed, problems
 
 
 def faults(composed: Composed, *, to_run: bool = False) -> list[Problem]:

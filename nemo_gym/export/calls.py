@@ -51,7 +51,7 @@ def survey(
     for shard in store.shards():
         found: dict[str, Survey] = {}
         highest = look(shard, found, exact_versions=exact_versions, alone=alone, own=ledger.has if shared else None)
-        newest = highest if newest is None else max(newest, highest if highest is not None else newest)
+        newest = _newer(newest, highest)
         ledger.add(found)
     return newest
 
@@ -102,8 +102,12 @@ def look(
     foreign = _Foreign(own)
     for batch in shard.batches(columns):
         highest = _survey_batch(batch, found, exact_versions, alone, foreign)
-        newest = highest if newest is None else max(newest, highest if highest is not None else newest)
+        newest = _newer(newest, highest)
     return newest
+
+
+def _newer(first: int | None, second: int | None) -> int | None:
+    return max((one for one in (first, second) if one is not None), default=None)
 
 
 class _Foreign(dict[str, bool]):
@@ -132,7 +136,7 @@ def _survey_batch(
             continue
         if foreign[rollout_id]:
             if version is not None and trainable and status == "answered":
-                highest = version if highest is None else max(highest, version)
+                highest = _newer(highest, version)
             continue
         one = found.get(rollout_id)
         if one is None:
@@ -146,7 +150,7 @@ def _survey_batch(
         if not trainable or status != "answered":
             continue
         if version is not None:
-            highest = version if highest is None else max(highest, version)
+            highest = _newer(highest, version)
             lowest = version
             if versions is not None:
                 lowest = min((known for runs in versions[number] for _, known in runs), default=version)

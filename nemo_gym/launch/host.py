@@ -18,8 +18,8 @@ import msgspec
 
 from ..config import paths
 from ..process import Child
-from ..web.service import LISTEN_FD
-from . import mirror, ports, venv
+from . import mirror, ports
+from .start import start
 
 OF_RAYS_WORKERS = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS", "OMP_NUM_THREADS")
 """What Ray sets for its own worker; OpenMP's number is one where no CPU was asked for."""
@@ -100,19 +100,7 @@ class Host:
             raise FileNotFoundError(f"{what.kind}/{what.implementation}/{what.entrypoint} is not on this node")
         own = {name: value for name, value in os.environ.items() if name not in OF_RAYS_WORKERS}
         env = own | what.keep | what.env
-        search = [str(file.parents[2]), str(paths.project_root()), env.get("PYTHONPATH", "")]
-        self._child = await asyncio.to_thread(
-            Child.start,
-            venv.command(file),
-            stdin=what.context,
-            pass_fds=[self._sock.fileno()],
-            env={
-                **env,
-                LISTEN_FD: str(self._sock.fileno()),
-                "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, search))),
-            },
-            log_path=what.log,
-        )
+        self._child = await asyncio.to_thread(start, file, self._sock, what.context, env, what.log)
         self._sock.close()
         return self._child.pid
 
@@ -122,9 +110,6 @@ class Host:
         while (status := await self._child.ended(_FOREVER_S)) is None:
             pass
         return status, self._child.last_words(_LAST_LINES)
-
-    async def last_words(self) -> str:
-        return "" if self._child is None else self._child.last_words(_LAST_LINES)
 
     async def ask_to_stop(self, grace_s: float) -> None:
         if self._child is not None:

@@ -25,14 +25,14 @@ from rich.console import Console
 
 from nemo_gym.config import paths
 from nemo_gym.config.compose import Composed, Instance
-from nemo_gym.process import Child
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import LISTEN_FD, ServerContext
+from nemo_gym.web.service import ServerContext
 
-from . import ports, venv
+from . import ports
 from .board import Board
 from .failure import LaunchError as LaunchError
 from .failure import own_reason
+from .start import start
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -236,24 +236,13 @@ class Launcher:
 
     def _start(self, socks: dict[str, socket.socket]) -> None:
         urls = {name: ports.url(sock) for name, sock in socks.items()}
-        root = paths.project_root()
         for instance in self._composed.instances:
             sock = socks[instance.name]
             file = paths.entrypoint(
                 instance.kind, instance.implementation, instance.settings.get("entrypoint", "app.py")
             )
-            search = [str(file.parents[2]), str(root), os.environ.get("PYTHONPATH", "")]
-            child = Child.start(
-                venv.command(file),
-                stdin=self._context(instance, urls, sock.getsockname()[:2]),
-                pass_fds=[sock.fileno()],
-                env={
-                    **os.environ,
-                    LISTEN_FD: str(sock.fileno()),
-                    "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, search))),
-                },
-                log_path=self._log_dir / f"{instance.name}.log",
-            )
+            told = self._context(instance, urls, sock.getsockname()[:2])
+            child = start(file, sock, told, os.environ, self._log_dir / f"{instance.name}.log")
             self._running[instance.name] = Server(instance, ports.url(sock), child)
 
     async def _all_ready(self, board: Board) -> None:

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ..process import tail
 from .host import Place, Start
 from .mirror import Mirror
 
@@ -66,7 +67,7 @@ class Remote:
             status, self._words = await self._host.ended.remote()
         except RayError as error:
             self.lost, status = _why_lost(error, self.place), LOST
-            self._words = _end_of(self.log_path)
+            self._words = tail(self.log_path)
         self._status = status
 
     def poll(self) -> int | None:
@@ -74,7 +75,7 @@ class Remote:
 
     def last_words(self, lines: int = 20) -> str:
         """As the actor gave them; of a server that lives, what is here of its log."""
-        words = self._words or _end_of(self.log_path)
+        words = self._words or tail(self.log_path)
         return "\n".join(words.splitlines()[-lines:])
 
     def ask_to_stop(self, grace_s: float) -> None:
@@ -130,14 +131,10 @@ class Remote:
         return bool(logs or shards)
 
     def release(self) -> None:
-        """The actor is ended; nothing of the server lives by then."""
-        import ray
-
+        """The actor is about to be ended; nothing of the server lives by then."""
         self._released = True
         if self._watch is not None:
             self._watch.cancel()
-        with contextlib.suppress(Exception):
-            ray.kill(self._host, no_restart=True)
 
 
 def _why_lost(error: Exception, place: Place) -> str:
@@ -147,12 +144,3 @@ def _why_lost(error: Exception, place: Place) -> str:
     if re.search(r"node (has )?died|node (was|is) (terminated|dead)|node failure", text):
         return f"was lost with its node {where}"
     return f"was lost: its actor on node {where} has ended"
-
-
-def _end_of(path: Path, most: int = 64 * 1024) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - most))
-            return file.read().decode("utf-8", "replace").rstrip()
-    except OSError:
-        return ""

@@ -21,6 +21,15 @@ def shared(first: array, second: array) -> int:
     return next(at for at in range(length) if first[at] != second[at])
 
 
+def displaced(prior: Prior) -> str | None:
+    """The cause where the earlier turn is not in its place among the messages; None where it is."""
+    if prior.left_out:
+        return "reasoning_dropped" if prior.reasoned else "template_boundary"
+    if prior.messages == 0:
+        return "compaction"  # the client moved or rewrote what stood before the turn
+    return None
+
+
 def broken(prior: Prior, prompt: array, request: ModelRequest, relation: str) -> tuple[int, str] | None:
     """The position where the prompt leaves the earlier call's tokens, and the cause; None when it holds all of them."""
     at = shared(prior.tokens, prompt)
@@ -28,10 +37,8 @@ def broken(prior: Prior, prompt: array, request: ModelRequest, relation: str) ->
         return None
     if relation in ("retry", "compaction"):
         return at, relation
-    if prior.left_out:
-        return at, "reasoning_dropped" if prior.reasoned else "template_boundary"
-    if prior.messages == 0:
-        return at, "compaction"  # the client moved or rewrote what stood before the turn
+    if (cause := displaced(prior)) is not None:
+        return at, cause
     turn = prior.messages - 1
     if not 0 <= turn < len(request.messages) or request.messages[turn].role != "assistant":
         return at, "foreign_history"

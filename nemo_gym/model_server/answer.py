@@ -72,7 +72,6 @@ class Answer:
         """What this call repeats (A16)."""
         self._asked: Asked | None = None
         self.generating: asyncio.Task[ModelReply] | None = None
-        """Its time is over."""
         self.abandoned = False
         self._hang_up: HangUp | None = None
         self._recorded_as: str | None = None

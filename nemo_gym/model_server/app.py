@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import signal
-from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
 from ..capture.redact import Redactor
@@ -23,7 +22,8 @@ from ..dialects.registry import with_reasoning
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
 from ..web import client
-from ..web.correlation import api_key, is_trainable, session_id, split_rollout
+from ..web.correlation import is_trainable, session_id, split_rollout
+from ..web.guard import admits
 from ..web.service import ServerContext
 from . import counting, engines, policy, weights
 from .adapt import Adapter
@@ -255,10 +255,7 @@ class ModelApp:
 
     def unauthorised(self, headers: Headers) -> ModelError | None:
         keys = self.server.config.api_keys
-        if not keys:
-            return None
-        given = api_key(headers) or ""
-        if any(compare_digest(given.encode(), key.encode()) for key in keys):
+        if not keys or admits(headers, keys):
             return None
         return ModelError(401, "auth", "no valid API key was given", code="invalid_api_key")
 

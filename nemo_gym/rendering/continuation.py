@@ -113,10 +113,8 @@ def _continued(renderer: Renderer, request: ModelRequest, prior: Prior, full: ar
 
 def _cause(renderer: Renderer, request: ModelRequest, prior: Prior, shared: int, full: array) -> str:
     turn = prior.messages - 1
-    if prior.left_out:
-        return "reasoning_dropped" if prior.reasoned else "template_boundary"
-    if prior.messages == 0:
-        return "compaction"  # the client moved or rewrote what stood before the turn
+    if (cause := prefix.displaced(prior)) is not None:
+        return cause
     if not _answered(request, prior):
         return "foreign_history"
     if renderer.decode(full).startswith(renderer.decode(prior.tokens)):

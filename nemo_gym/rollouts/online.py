@@ -157,9 +157,8 @@ class Rollouts:
         answer = await asyncio.to_thread(runs.ask, run)
         if answer is None:
             raise JobFailed(f"run {run.run_id} does not answer")
-        kinds = {server["name"]: server["kind"] for server in answer["servers"]}
-        urls = {server["name"]: server["url"] for server in answer["servers"]}
-        return ServerClient(urls, kinds, key=run.key), _models(kinds), run.run_id
+        client = ServerClient.of_run(run, answer)
+        return client, _models(client.kinds), run.run_id
 
     def _chosen(self) -> runs.Run:
         up = [run for run in runs.runs() if run.serves and self._run_name in (None, run.run_id)]

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
-import signal
 import sys
 from pathlib import Path
 
+from ..process import die_with
+
 _LONGEST_S = 3600.0
-_PR_SET_PDEATHSIG = 1
 
 
 class ReportFailed(Exception):
@@ -68,17 +67,9 @@ async def _done(folder: Path, captures: str | Path | None) -> Path:
 _PARENT = "NG_REPORT_OF"
 
 
-def _end_with_parent() -> None:
-    parent = os.environ.pop(_PARENT, None)
-    if parent is None or sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):  # it was gone before
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def main() -> None:
-    _end_with_parent()
+    if (parent := os.environ.pop(_PARENT, None)) is not None:
+        die_with(int(parent))
     from .report import sum_up
 
     folder, *captures = sys.argv[1:]

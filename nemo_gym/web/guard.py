@@ -6,28 +6,35 @@ anyone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hmac import compare_digest
 from typing import Any
 
-from .correlation import api_key
+from .correlation import Headers, api_key
 
 ALIVE = frozenset({"/health", "/healthz", "/livez", "/readyz", "/ready"})
 _BODY = b'{"error": "this server takes calls of its own run alone, and they have a key"}'
+
+
+def admits(headers: Headers, keys: Iterable[str]) -> bool:
+    """Whether a caller gives one of the keys, as a bearer or in `x-api-key`."""
+    given = (api_key(headers) or "").encode()
+    return any(compare_digest(given, key.encode()) for key in keys)
 
 
 class Guard:
     """An ASGI app behind keys.
 
     Args:
-        keys: any of them will do, as a bearer or in `x-api-key`.
+        keys: any of them will do.
     """
 
     def __init__(self, app: Any, keys: tuple[str, ...]) -> None:
         self._app = app
-        self._keys = [key.encode() for key in keys]
+        self._keys = keys
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] in ALIVE or self._admits(scope["headers"]):
+        if scope["type"] != "http" or scope["path"] in ALIVE or admits(scope["headers"], self._keys):
             await self._app(scope, receive, send)
             return
         headers = [
@@ -37,7 +44,3 @@ class Guard:
         ]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
         await send({"type": "http.response.body", "body": _BODY})
-
-    def _admits(self, headers: Any) -> bool:
-        given = (api_key(headers) or "").encode()
-        return any(compare_digest(given, key) for key in self._keys)

@@ -18,6 +18,7 @@ from aiohttp import ClientConnectorError, ClientResponse, ClientResponseError
 from . import client
 from .correlation import ROLLOUT_PREFIX
 from .rollout import rollout_headers
+from .runs import Run
 
 _TRIES = 6
 _FIRST_WAIT_S = 0.1
@@ -49,6 +50,17 @@ class ServerClient:
         self.base_urls = {name: url for name, (_, url) in found.items()} | dict(base_urls or {})
         self.kinds = {name: kind for name, (kind, _) in found.items()} | dict(kinds or {})
         self.headers = {"authorization": f"Bearer {key}"} if key else {}
+
+    @classmethod
+    def of_run(cls, run: Run, answer: Mapping[str, Any]) -> ServerClient:
+        """A client of a run that is up.
+
+        Args:
+            answer: what its head says.
+        """
+        servers = answer["servers"]
+        urls = {server["name"]: server["url"] for server in servers}
+        return cls(urls, {server["name"]: server["kind"] for server in servers}, key=run.key)
 
     @classmethod
     def load_from_global_config(cls, head_server_config: Any = None) -> ServerClient:

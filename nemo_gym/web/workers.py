@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import os
 import secrets
@@ -25,7 +24,9 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from hmac import compare_digest
-from typing import Any, NoReturn
+from typing import NoReturn
+
+from ..process import die_with
 
 GRACE_S = 20
 """So long workers have to end by themselves."""
@@ -35,7 +36,6 @@ _INLINE = 32 * 1024
 """Larger heads travel in a file, since a datagram has a limit."""
 _AT_ONCE = 64
 _ASK_S = 40.0
-_PR_SET_PDEATHSIG = 1
 
 Adopt = Callable[[bytes], asyncio.Protocol]
 
@@ -182,7 +182,7 @@ def fork(count: int, sock: socket.socket) -> None:
     for index in range(count):
         pid = os.fork()
         if pid == 0:
-            _die_with(parent)
+            die_with(parent)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             _current = Workers(index, boxes, secret)
             return
@@ -229,14 +229,6 @@ def _send(pids: set[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _die_with(parent: int) -> None:
-    if sys.platform == "linux":
-        libc: Any = ctypes.CDLL(None)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)  # it was gone before the signal was asked for
 
 
 def _filed(data: bytes) -> int:

@@ -10,22 +10,14 @@ from records import conversation, record
 
 from nemo_gym.capture import CaptureStore, ShardWriter
 from nemo_gym.exchange.errors import ModelError
+from tests import disks
 
 
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 512 KiB."""
-    where = tmp_path / "small"
-    where.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(where)]
-    try:
-        mounted = os.geteuid() == 0 and subprocess.run(mounting, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("a file system can be mounted by root only")
-    yield where
-    subprocess.run(["umount", "-l", str(where)], check=True)
+    with disks.small_disk(tmp_path / "small", "512k") as where:
+        yield where
 
 
 @pytest.mark.parametrize("durability", ["fsync", "flush"])

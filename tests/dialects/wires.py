@@ -212,6 +212,25 @@ def asked(dialect: str, body: dict[str, Any]) -> Form:
     return read[dialect](body)
 
 
+def said(thoughts: Form) -> Form:
+    """What that is of the request, with the thoughts of the earlier turn that this backend takes."""
+    return [
+        ("system", "text", "Be brief."),
+        ("user", "text", "Which city?"),
+        ("user", "image", IMAGE),
+        *thoughts,
+        ("assistant", "text", "I look."),
+        ("call", "call_a", "get_weather", {"city": "Oslo"}),
+        ("call", "call_b", "get_weather", {"city": "Rome"}),
+        ("result", "call_a", [("text", "rain")]),
+        ("result", "call_b", [("text", "see:"), ("image", IMAGE)]),
+        ("tool", "get_weather", "W.", SCHEMA),
+        ("choice", "required", False),
+        ("schema", ANSWER),
+        ("limits", 64, 0.5),
+    ]
+
+
 # ---- a reply: a thought, a text, two calls
 
 

@@ -23,7 +23,7 @@ from responses_api_models.openai_model.app import OpenAIModel
 from tests.bench import bench
 from tests.dialects import wires
 from tests.dialects.test_square import ENDS, FILTER, LENGTH, OVERFLOW, STOP, overflows, simple
-from tests.dialects.wires import ANSWER, DIALECTS, IMAGE, SCHEMA
+from tests.dialects.wires import DIALECTS
 from tests.responses_api_models.test_azure_openai_model import HARMLESS, PROMPT
 from tests.scripted import Answer, Request, chat_reply, output_text, responses_events, responses_reply
 
@@ -117,21 +117,7 @@ async def test_a_conversation_and_its_reply(tmp_path: Path, client: str, server:
         assert body["model"] == "scripted-model"
         if api == "chat":
             body["max_tokens"] = body["max_completion_tokens"]
-        assert wires.asked(api, body) == [
-            ("system", "text", "Be brief."),
-            ("user", "text", "Which city?"),
-            ("user", "image", IMAGE),
-            *reasoning(client, api),
-            ("assistant", "text", "I look."),
-            ("call", "call_a", "get_weather", {"city": "Oslo"}),
-            ("call", "call_b", "get_weather", {"city": "Rome"}),
-            ("result", "call_a", [("text", "rain")]),
-            ("result", "call_b", [("text", "see:"), ("image", IMAGE)]),
-            ("tool", "get_weather", "W.", SCHEMA),
-            ("choice", "required", False),
-            ("schema", ANSWER),
-            ("limits", 64, 0.5),
-        ]
+        assert wires.asked(api, body) == wires.said(reasoning(client, api))
     assert [(record.dialect, record.backend_dialect, record.streamed) for record in records] == [
         (client, api, False),
         (client, api, True),

@@ -12,6 +12,7 @@ from nemo_gym.rollouts.job import preflight
 from nemo_gym.rollouts.journal import Journal, JournalError, read
 from nemo_gym.rollouts.manifest import Lock
 from nemo_gym.rollouts.outcome import Outcome, Ticket
+from tests import disks
 from tests.rollouts.test_job import Bench
 from tests.rollouts.test_job import bench as bench
 
@@ -154,17 +155,8 @@ def _key(row):
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 256 KiB."""
-    where = tmp_path / "small"
-    where.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(where)]
-    try:
-        mounted = os.geteuid() == 0 and subprocess.run(mounting, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("a file system can be mounted by root only")
-    yield where
-    subprocess.run(["umount", "-l", str(where)], check=True)
+    with disks.small_disk(tmp_path / "small", "256k") as where:
+        yield where
 
 
 async def test_a_full_disk_ends_the_job_with_words_and_it_goes_on_from_there(bench: Bench, small_disk: Path):

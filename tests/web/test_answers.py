@@ -1,30 +1,12 @@
 """An answer that is there whole is one write, and on the wire what uvicorn itself would have written."""
 
-from contextlib import asynccontextmanager
-
 import pytest
 
 from nemo_gym.web.answers import write_whole
-from nemo_gym.web.serve import BackgroundServer
-from tests.loopback import listening
-from tests.web.test_hangup import answer, connected, lifespan
+from tests.web.test_hangup import answer, connected, served_bare
 
 TYPE = (b"content-type", b"application/json")
 BODY = b'{"a": 1}'
-
-
-@asynccontextmanager
-async def served(app):
-    async def whole(scope, receive, send):
-        await (lifespan(receive, send) if scope["type"] == "lifespan" else app(scope, receive, send))
-
-    sock = listening()
-    server = BackgroundServer(whole, sock)
-    await server.start()
-    try:
-        yield sock.getsockname()[1]
-    finally:
-        await server.stop()
 
 
 async def asked(port, request, until):
@@ -63,7 +45,7 @@ async def test_one_write(closes, chunked):
 
     head = b"connection: close\r\n" if closes else b""
     end = b"0\r\n\r\n" if chunked else BODY
-    async with served(app) as port:
+    async with served_bare(app) as port:
         data = await asked(port, b"GET / HTTP/1.1\r\nhost: x\r\n%b\r\n" % head, end)
     assert noted[0].writes == [data]
     fields, _, body = data.partition(b"\r\n\r\n")
@@ -80,7 +62,7 @@ async def test_requests_that_were_sent_ahead_are_answered_in_order():
         assert write_whole(send, 200, [TYPE], scope["path"].encode())
 
     requests = b"".join(b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n" % number for number in range(5))
-    async with served(app) as port:
+    async with served_bare(app) as port:
         data = await asked(port, requests, b"/4")
     assert [line[-2:] for line in data.split(b"HTTP/1.1 200 OK")[1:]] == [b"/%d" % number for number in range(5)]
 
@@ -95,6 +77,6 @@ async def test_what_goes_by_send():
         if scope["method"] == "HEAD":
             await answer(send)
 
-    async with served(app) as port:
+    async with served_bare(app) as port:
         assert b"content-length: 2\r\n" in await asked(port, b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n\r\n")
         assert (await asked(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", BODY)).endswith(BODY)

@@ -23,12 +23,17 @@ async def lifespan(receive, send):
     await send({"type": "lifespan.shutdown.complete"})
 
 
-@asynccontextmanager
-async def served(app):
+def served(app):
     """The port of a server as every server is served."""
+    return served_bare(CancelOnHangUp(app))
+
+
+@asynccontextmanager
+async def served_bare(app):
+    """The port of a server of this app and nothing else."""
 
     async def whole(scope, receive, send):
-        await (lifespan(receive, send) if scope["type"] == "lifespan" else CancelOnHangUp(app)(scope, receive, send))
+        await (lifespan(receive, send) if scope["type"] == "lifespan" else app(scope, receive, send))
 
     sock = listening()
     server = BackgroundServer(whole, sock)
