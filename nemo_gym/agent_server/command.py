@@ -15,12 +15,12 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Body, Request, Response
 from msgspec import Struct
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, ModelServerRef, ResourcesServerRef
 from ..environment.server import BaseRunRequest
@@ -62,13 +62,19 @@ class Ended(Struct):
 
 
 class CommandAgentConfig(BaseResponsesAPIAgentConfig):
-    model_server: ModelServerRef
+    model_config = ConfigDict(extra="forbid")
+    RENAMED: ClassVar[Mapping[str, str]] = {"timeout": "timeout_s", "concurrency": "max_concurrent"}
+    """NeMo Gym's name of a key -> the name here."""
+
+    model_server: ModelServerRef = ModelServerRef(type="responses_api_models", name="policy_model")
     resources_server: ResourcesServerRef | None = None
     model_name: str = Field(default="policy", min_length=1)
     """What the client calls the model. A name that begins as a provider's does may change how a client behaves."""
     api: Literal["chat", "responses", "messages"] = "responses"
     api_key: str = "none"
     """What the client gives the model server."""
+    system_prompt: str | None = None
+    """Words before those of every row."""
     context_window: int = Field(default=128_000, ge=1)
     max_output_tokens: int = Field(default=16_000, ge=1)
     timeout_s: float = Field(default=900.0, gt=0)
@@ -88,6 +94,15 @@ class CommandAgentConfig(BaseResponsesAPIAgentConfig):
     folder: str | None = None
     """Where the rollouts' folders are made; the system's temporary folder if null."""
     keep_folders: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_nemo_gym_says_it(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {name: data[other] for other, name in cls.RENAMED.items() if data.get(other) is not None} | {
+            name: value for name, value in data.items() if name not in cls.RENAMED
+        }
 
 
 class CommandRunRequest(BaseRunRequest):
@@ -176,7 +191,7 @@ class CommandAgent(SimpleResponsesAPIAgent):
             "api": config.api,
             "api_key": self._call_key,
             "rollout_id": rollout_id,
-            "prompt": prompt_of(params),
+            "prompt": "\n\n".join(filter(None, (config.system_prompt, prompt_of(params)))),
             "prompt_file": str(workspace.prompt),
             "root": str(workspace.root),
             "home": str(workspace.home),

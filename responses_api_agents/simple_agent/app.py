@@ -34,6 +34,8 @@ log = logging.getLogger("nemo_gym.simple_agent")
 
 
 class SimpleAgentConfig(Limits, BaseResponsesAPIAgentConfig):
+    model_config = ConfigDict(extra="forbid")
+
     resources_server: ResourcesServerRef | None = None
     model_server: ModelServerRef
     timeout_s: float | None = Field(default=None, gt=0)
