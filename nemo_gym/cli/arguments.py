@@ -35,6 +35,11 @@ def show(problems: Sequence[Problem]) -> None:
         print(problem, file=sys.stderr)
 
 
+def show_warnings(warnings: Sequence[Problem]) -> None:
+    for warning in dict.fromkeys(map(str, warnings)):
+        print(f"warning: {warning}", file=sys.stderr)
+
+
 def from_overrides(argv: Sequence[str], options: Mapping[str, str]) -> tuple[list[str], bool]:
     """NeMo Gym's `+key=value` as options, for commands that have no configuration; whether there was one.
 

@@ -10,7 +10,7 @@ import msgspec
 from nemo_gym.config.compose import compose
 from nemo_gym.config.faults import Problem
 
-from .arguments import OVERRIDES, show, split
+from .arguments import OVERRIDES, show, show_warnings, split
 
 _DUMP = f"""usage: ng_dump_config [--json] [overrides]
 
@@ -19,7 +19,8 @@ Shows the configuration as it is used: files merged, references resolved, secret
 {OVERRIDES}"""
 _VALIDATE = f"""usage: ng_validate [--json] [overrides]
 
-Names every fault of a configuration without starting anything. Ends with 2 when there is one.
+Names every fault of a configuration without starting anything. Ends with 2 when there is one. What is written and has
+no effect is a warning.
 
 {OVERRIDES}"""
 
@@ -40,14 +41,19 @@ def dump_main(argv: list[str] | None = None) -> int:
 
 
 def validate_main(argv: list[str] | None = None) -> int:
+    from nemo_gym.config.unknown import find_warnings
+
     from .run import faults
 
     args, flags = split(argv, _VALIDATE, ["--json"])
     composed = compose(args)
-    problems = faults(composed)
+    problems, warnings = faults(composed), find_warnings(composed)
     if "--json" in flags:
-        print(json.dumps({"ok": not problems, "problems": [_plain(p) for p in problems]}, indent=2, ensure_ascii=False))
-    elif problems:
+        told = {"problems": [_plain(p) for p in problems], "warnings": [_plain(w) for w in warnings]}
+        print(json.dumps({"ok": not problems} | told, indent=2, ensure_ascii=False))
+        return 2 if problems else 0
+    show_warnings(warnings)
+    if problems:
         show(problems)
         print(f"{len(problems)} {'fault' if len(problems) == 1 else 'faults'}", file=sys.stderr)
     else:

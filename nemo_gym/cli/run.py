@@ -20,7 +20,7 @@ import msgspec
 
 from nemo_gym.config.faults import Problem, did_you_mean
 
-from .arguments import OVERRIDES, show, split
+from .arguments import OVERRIDES, show, show_warnings, split
 from .interrupt import ends_at_once
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ def main(argv: list[str] | None = None) -> int:
             if problems:
                 show(problems)
                 return BAD_CONFIG
+            from nemo_gym.config.unknown import find_warnings
+
+            show_warnings(find_warnings(composed))
             run = Run(composed, [Path(sys.argv[0]).name, *args])
         return uvloop.run(run.ended())
     except KeyboardInterrupt:  # before there was anything to end

@@ -20,7 +20,8 @@ from .compose import MISSING, Composed, Instance, KeyPath
 from .faults import Problem, did_you_mean
 from .secrets import secret_name
 from .servers import EntrypointError, NotInstalled, config_class
-from .types import KINDS, CaptureConfig, ClusterConfig, JobConfig, is_loopback
+from .types import KINDS, CaptureConfig, ClusterConfig, JobConfig, ServerRef, is_loopback
+from .unknown import misspelt
 
 __all__ = ["Problem", "find_problems"]
 
@@ -113,6 +114,9 @@ class _Search:
         settings = {"host": "127.0.0.1", "port": 1, **settings, "name": instance.name}
         if wanted is not None:
             yield from self.model(wanted, instance.key, settings)
+            for slip, meant in misspelt(wanted, settings):
+                yield self.problem((*instance.key, slip), f"is not a known key; did you mean {meant!r}?")
+            settings = _default_references(wanted) | settings
         yield from self.references(instance.key, settings)
         yield from self.addresses(instance)
         yield from self.exposure(instance)
@@ -249,6 +253,12 @@ class _Search:
             for name in ("input", "input_jsonl_fpath"):
                 if isinstance(part.get(name), str) and (*key, name) not in self.composed.unresolved:
                     yield from self.readable((*key, name), part[name])
+
+
+def _default_references(wanted: type[BaseModel]) -> dict[str, Any]:
+    """The servers that a class names where nothing else is said."""
+    fields = wanted.model_fields.items()
+    return {name: dict(field.default) for name, field in fields if isinstance(field.default, ServerRef)}
 
 
 def _parts(job: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:

@@ -1,15 +1,17 @@
 """The shape of a configuration, as pydantic models.
 
-Strangers write configurations, so this is where they are checked: unknown keys are refused, and every message is about
-a key that the writer can see. `host` and `port` have defaults, since the launcher chooses what is not said.
+Strangers write configurations, so this is where they are checked, and every message is about a key that the writer can
+see. What is this project's own (a job, capture, the cluster) refuses unknown keys; what NeMo Gym has too passes them
+over, as there (`unknown.py` tells of them). `host` and `port` have defaults: the launcher chooses what is not said.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -29,17 +31,17 @@ class _Closed(BaseModel):
 # ---- references from one server to another
 
 
-class ModelServerRef(_Closed):
+class ModelServerRef(BaseModel):
     type: Literal["responses_api_models"]
     name: str
 
 
-class ResourcesServerRef(_Closed):
+class ResourcesServerRef(BaseModel):
     type: Literal["resources_servers"]
     name: str
 
 
-class AgentServerRef(_Closed):
+class AgentServerRef(BaseModel):
     type: Literal["responses_api_agents"]
     name: str
 
@@ -101,7 +103,9 @@ def is_loopback(host: str) -> bool:
 
 
 class BaseServerConfig(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(protected_namespaces=())
+    PASSED_OVER: ClassVar[Mapping[str, str]] = {}
+    """Keys that NeMo Gym's server of this name has and that change nothing here, and why; a warning tells of each."""
 
     host: str = "127.0.0.1"
     port: int | None = Field(default=None, ge=0, le=65535)
@@ -110,11 +114,14 @@ class BaseServerConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _kind_is_known(cls, data: Any) -> Any:
-        """A server's own kind says nothing new: environments' tests name it, as a reference to the server does."""
-        if isinstance(data, dict) and "type" in data and "type" not in cls.model_fields and data["type"] in KINDS:
-            return {key: value for key, value in data.items() if key != "type"}
-        return data
+    def _without_what_says_nothing(cls, data: Any) -> Any:
+        """A server's own kind is known: environments' tests name it, as a reference to the server does."""
+        if not isinstance(data, dict):
+            return data
+        needless = set(cls.PASSED_OVER)
+        if "type" not in cls.model_fields and data.get("type") in KINDS:
+            needless.add("type")
+        return {key: value for key, value in data.items() if key not in needless}
 
 
 class PlaceConfig(_Closed):

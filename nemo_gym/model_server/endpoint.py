@@ -32,7 +32,7 @@ _DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": m
 class EndpointModelConfig(BaseResponsesAPIModelConfig):
     """Keys of every model server in front of endpoints."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     base_url: str | list[str]
     """Up to and including the version; a list names equal endpoints."""

@@ -26,6 +26,7 @@ _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.S)
 
 
 class CodeTestsConfig(BaseResourcesServerConfig):
+    model_config = ConfigDict(extra="forbid")
     REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.STATELESS
 
     time_limit_s: float = Field(default=5.0, gt=0)

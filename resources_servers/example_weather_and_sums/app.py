@@ -32,6 +32,7 @@ _WORD = re.compile(r"[a-z]+")
 
 
 class WeatherAndSumsConfig(BaseResourcesServerConfig):
+    model_config = ConfigDict(extra="forbid")
     REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.STATELESS
 
 

@@ -26,6 +26,7 @@ from resources_servers.math_equivalence.equivalence import compare, warm
 
 
 class MathEquivalenceConfig(BaseResourcesServerConfig):
+    model_config = ConfigDict(extra="forbid")
     REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.STATELESS
 
     processes: int = Field(default=2, ge=1)

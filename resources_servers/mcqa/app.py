@@ -25,6 +25,7 @@ _STATED = re.compile(r"\banswer\s*(?:is)?\s*[:=]?\s*\*{0,2}\(?([A-Z])\)?(?![\w']
 
 
 class McqaConfig(BaseResourcesServerConfig):
+    model_config = ConfigDict(extra="forbid")
     REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.STATELESS
 
 

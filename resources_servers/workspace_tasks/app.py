@@ -31,6 +31,7 @@ _FILES = 2000
 
 
 class WorkspaceTasksConfig(BaseResourcesServerConfig):
+    model_config = ConfigDict(extra="forbid")
     REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.STATELESS
     check_timeout_s: float = Field(default=20.0, gt=0)
     check_memory_mb: int = Field(default=2048, ge=64)

@@ -17,10 +17,28 @@ _QUIET = (
 )
 
 
+_OF_THE_MODEL_SERVER = "the client calls the run's model server, which knows model, address and key"
+
+
 class ClaudeCodeAgentConfig(CommandAgentConfig):
+    PASSED_OVER = {  # noqa: RUF012
+        "model": _OF_THE_MODEL_SERVER,
+        "anthropic_api_key": _OF_THE_MODEL_SERVER,
+        "anthropic_base_url": _OF_THE_MODEL_SERVER,
+        "claude_code_version": "the client's version is pinned here",
+        "thinking": "what a model thinks is set at its server",
+        "max_thinking_tokens": "what a model thinks is set at its server",
+        "bare": "each rollout has a fresh home",
+    }
+
     api: Literal["messages"] = "messages"
     tools: list[str] | None = None
     """The tools that it offers; all of its own if null."""
+    allowed_tools: str | None = None
+    disallowed_tools: str | None = None
+    mcp_config: str | None = None
+    settings: str | None = None
+    """As the client's own options of these names take them; a tool that is disallowed is not offered."""
     max_turns: int | None = Field(default=None, ge=1)
     limit_output: bool = False
     """Hold it to `max_output_tokens`; else it has a limit of its own, and raises it after a stop for length."""
@@ -34,6 +52,13 @@ class ClaudeCodeAgent(CommandAgent):
         flags = ["-p", "--output-format", "json", "--dangerously-skip-permissions", "--model", "{model}"]
         if config.tools is not None:
             flags += ["--tools", ",".join(config.tools)]
+        for option, value in (
+            ("--allowedTools", config.allowed_tools),
+            ("--disallowedTools", config.disallowed_tools),
+            ("--mcp-config", config.mcp_config),
+            ("--settings", config.settings),
+        ):
+            flags += [option, value] if value else []
         if config.max_turns is not None:
             flags += ["--max-turns", str(config.max_turns)]
         environment = {

@@ -16,7 +16,26 @@ from nemo_gym.agent_server.command import CommandAgent, CommandAgentConfig, Invo
 Value = str | int | bool
 
 
+_OF_THE_MODEL_SERVER = "the client calls the run's model server, which knows model, address and key"
+_PINNED = "the client's version is pinned here"
+
+
 class CodexAgentConfig(CommandAgentConfig):
+    RENAMED = {  # noqa: RUF012
+        **CommandAgentConfig.RENAMED,
+        "reasoning_effort": "effort",
+        "extra_config": "settings",
+    }
+    PASSED_OVER = {  # noqa: RUF012
+        "model": _OF_THE_MODEL_SERVER,
+        "openai_api_key": _OF_THE_MODEL_SERVER,
+        "openai_base_url": _OF_THE_MODEL_SERVER,
+        "codex_version": _PINNED,
+        "sandbox_mode": "see `wrapper` for what closes a client in",
+        "cwd": "each rollout has a fresh folder: see `folder` for where",
+        "stream_idle_timeout_ms": "replies are kept alive",
+    }
+
     api: Literal["responses"] = "responses"
     effort: Literal["minimal", "low", "medium", "high", "xhigh"] = "high"
     sub_agents: bool = True

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 from nemo_gym.config import paths
@@ -50,6 +50,8 @@ class RayConfig(PlaceConfig):
 
 
 class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
+    model_config = ConfigDict(extra="forbid")
+
     model: str = ""
     """The model's folder."""
     deployment: str | None = None

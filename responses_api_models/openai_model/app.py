@@ -6,9 +6,9 @@ keys are accepted.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, model_validator
 
 from nemo_gym.backends.presets import openai
 from nemo_gym.backends.provider import Provider
@@ -28,6 +28,15 @@ class OpenAIModelConfig(EndpointModelConfig):
         default_factory=dict, validation_alias=AliasChoices("default_headers", "openai_default_headers")
     )
     """Sent with every request."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tries_as_retries(cls, data: Any) -> Any:
+        """NeMo Gym counts the first try too."""
+        if not isinstance(data, dict) or not isinstance(tries := data.get("max_http_attempts"), int):
+            return data
+        rest = {key: value for key, value in data.items() if key != "max_http_attempts"}
+        return {"retries": tries - 1} | rest
 
 
 class OpenAIModel(EndpointModel):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from nemo_gym.backends.backend import Capabilities
+from nemo_gym.backends.provider import Provider
 from nemo_gym.config import paths
 from nemo_gym.model_server.endpoint import EndpointModel, EndpointModelConfig
 
@@ -21,12 +22,23 @@ if TYPE_CHECKING:
     from nemo_gym.backends.token_endpoints import Endpoints
 
 _NOT_NEEDED = frozenset({"uses_reasoning_parser", "uses_interleaved_reasoning"})
+_ENDPOINT_FILE = "the addresses of base_url are all that is asked; a replica that is gone is left out until it answers"
 
 
 class VLLMModelConfig(EndpointModelConfig):
+    PASSED_OVER = {  # noqa: RUF012
+        "endpoint_file": _ENDPOINT_FILE,
+        "endpoint_stale_grace_s": _ENDPOINT_FILE,
+        "endpoint_connection_retries": _ENDPOINT_FILE,
+        "endpoint_check_interval_s": _ENDPOINT_FILE,
+        "sequential_reasoning_allowed": "a reply is never asked for twice",
+        "continue_final_assistant_message": "an endpoint that gives token ids is always asked to go on",
+    }
     api: Literal["chat", "responses", "messages", "completions"] = "chat"
     """What the endpoint speaks; token ids come only from `chat` and `completions`."""
     forward_unknown: bool = True
+    default_headers: dict[str, str] = Field(default_factory=dict)
+    """Sent with every request."""
     return_token_ids: bool | None = None
     """Ask for token ids and log-probs; null finds out whether the endpoint gives them."""
     # What follows is about `api: completions`.
@@ -68,9 +80,12 @@ def named_as_here(given: dict[str, Any]) -> dict[str, Any]:
     data = {key: value for key, value in given.items() if key not in _NOT_NEEDED}
     if data.get("history") == "exact":
         data.setdefault("api", "completions")
-    if "return_token_id_information" in data:
-        asked = data.pop("return_token_id_information")
-        data.setdefault("return_token_ids", asked)
+    if data.pop("is_responses_native", False):
+        data.setdefault("api", "responses")
+    for name in ("return_token_id_information", "request_prompt_and_generation_token_ids"):
+        if name in data:
+            asked = data.pop(name)
+            data.setdefault("return_token_ids", asked)
     if data.pop("replace_developer_role_with_system", False):
         data.setdefault("developer_role", "system")
     if (template := data.pop("chat_template_kwargs", None)) is not None:
@@ -87,6 +102,9 @@ class VLLMModel(EndpointModel):
     @property
     def adapters(self) -> Sequence[str]:
         return self.config.adapters
+
+    def provider(self, dialect: str) -> Provider:
+        return Provider(headers=self.config.default_headers)
 
     @property
     def spoken(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from nemo_gym import _resolve_under_cwd_or_install
 from nemo_gym.base_resources_server import BaseResourcesServerConfig, ResourcesSeedSessionResponse
-from nemo_gym.config_types import DatasetConfig
+from nemo_gym.config_types import DatasetConfig, ResourcesServerRef
 from nemo_gym.deliverables import is_deliverable
 from nemo_gym.episode_types import MaterializedTask
 from nemo_gym.global_config import get_hf_token
@@ -86,8 +86,13 @@ def test_the_token_of_a_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_s_own_kind_may_be_said() -> None:
     told = {"name": "env", "entrypoint": "app.py", "domain": "other"}
     assert BaseResourcesServerConfig(type="resources_servers", **told) == BaseResourcesServerConfig(**told)
-    with pytest.raises(ValidationError, match="type"):
-        BaseResourcesServerConfig(type="something", **told)
+
+
+def test_a_config_passes_over_what_it_does_not_know() -> None:
+    told = {"name": "env", "entrypoint": "app.py", "domain": "other"}
+    assert BaseResourcesServerConfig(primary_service="x", **told) == BaseResourcesServerConfig(**told)
+    reference = ResourcesServerRef.model_validate({"type": "resources_servers", "name": "env", "version": 2})
+    assert reference.model_dump() == {"type": "resources_servers", "name": "env"}
 
 
 def test_a_seed_gives_access_to_a_sandbox() -> None:

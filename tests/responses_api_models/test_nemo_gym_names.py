@@ -1,10 +1,14 @@
 """A configuration that is written for NeMo Gym's vllm_model or local_vllm_model means the same here."""
 
+from unittest.mock import MagicMock
+
 import pytest
 from pydantic import ValidationError
 
+from nemo_gym.server_utils import ServerClient
 from responses_api_models.local_vllm_model.app import LocalVLLMModelConfig
-from responses_api_models.vllm_model.app import VLLMModelConfig
+from responses_api_models.openai_model.app import OpenAIModelConfig
+from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
 
 BASE = {"name": "m", "base_url": "http://127.0.0.1:1/v1", "api_key": "none", "model": "x"}
 
@@ -24,6 +28,32 @@ def test_nemo_gyms_keys_are_read():
     assert config.return_token_ids is True
     assert config.developer_role == "system"
     assert config.extra_body == {"chat_template_kwargs": {"enable_thinking": False}, "top_k": 5}
+
+
+def test_what_a_vllm_is_asked_besides():
+    config = VLLMModelConfig.model_validate(
+        BASE
+        | {
+            "default_headers": {"x-team": "a"},
+            "is_responses_native": True,
+            "sequential_reasoning_allowed": False,
+            "endpoint_file": "/tmp/endpoint",
+            "request_prompt_and_generation_token_ids": True,
+        }
+    )
+    assert (config.api, config.return_token_ids) == ("responses", True)
+    server = VLLMModel(config=config, server_client=MagicMock(spec=ServerClient))
+    assert server.provider("responses").fixed_headers("responses", "k") == {
+        "content-type": "application/json",
+        "authorization": "Bearer k",
+        "x-team": "a",
+    }
+
+
+def test_openai_models_tries_are_retries():
+    said = {"name": "m", "openai_base_url": "http://127.0.0.1:1/v1", "openai_api_key": "none", "openai_model": "x"}
+    assert OpenAIModelConfig.model_validate(said | {"max_http_attempts": 3}).retries == 2
+    assert OpenAIModelConfig.model_validate(said | {"max_http_attempts": 1, "retries": 5}).retries == 5
 
 
 def test_our_own_names_win_and_null_is_nothing():
