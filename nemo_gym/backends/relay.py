@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from ..engines.engine import EnginePiece
+from ..engines.engine import EngineOutput, EnginePiece
 from ..exchange.call import Call
 from ..exchange.ids import uuid7
 from ..exchange.increments import Increment
@@ -39,6 +39,10 @@ class Relay:
         if piece.tokens.texts is not None:
             output.untold.append(piece.tokens)
         self._say(piece.index, output, output.stream.feed(piece.text, piece.tokens.ids))
+
+    def has_called(self, output: EngineOutput) -> bool:
+        """Whether there is a call in what has come of it."""
+        return any(isinstance(part, ToolCall) for part in self._output(output.index).pieces)
 
     def parsed(self, index: int) -> Parsed:
         """The whole of an output that has ended."""

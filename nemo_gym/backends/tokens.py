@@ -12,6 +12,8 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Literal
 
+from msgspec.structs import replace
+
 from ..engines.engine import Engine, EngineOutput, EngineReply, EngineRequest
 from ..exchange.call import Call
 from ..exchange.errors import ModelError
@@ -32,6 +34,7 @@ from .backend import Capabilities
 from .guides import forces, guide
 from .logprobs import mode_of
 from .relay import Relay, identified
+from .single_call import Closing, SingleCall
 
 _BLOCK = ("<think>", "</think>")
 _EFFORTS = 16
@@ -81,6 +84,7 @@ class TokensBackend:
         self._in_reasoning: dict[str | None, bool | None] = {}
         """By effort: whether a turn begins inside a reasoning block."""
         self._vocabulary = Vocabulary(renderer.added_tokens, renderer.decode)
+        self._closing = Closing.of(tool_parser, renderer.added_tokens) if self._engine.takes_ids else None
         output_parser(tool_parser, reasoning_parser)  # an unknown name is refused now, not at the first call
 
     @property
@@ -109,10 +113,12 @@ class TokensBackend:
             demands.check_text_only(request)
         rendered = render(self._renderer, request, call.prior, exact=self._exact)
         block = REASONING.get(self._reasoning_parser or "")
+        form = guide(request, self._forced_format, block, self._opens_in_reasoning(request.effort))
         return rendered, EngineRequest(
             prompt_ids=rendered.ids,
             sampling=request.sampling,
-            guide=guide(request, self._forced_format, block, self._opens_in_reasoning(request.effort)),
+            guide=form,
+            ends=() if form is not None else self._ends(request),
             prompt_logprobs=demands.wants_prompt_logprobs(request) or self._prompt_logprobs,
             adapter=request.model if request.model in self._adapters else None,
             prompt_text=None if self._engine.takes_ids else self._renderer.text(request),
@@ -129,11 +135,13 @@ class TokensBackend:
     ) -> ModelReply:
         parser = self._parser(request)
         relay = Relay(parser, call) if call.relayed else None
-        reply = await engine.generate(
-            asked,
-            on_piece=None if relay is None else relay.piece,
-            on_attempt=call.attempts.append if own_attempts else None,
-        )
+        on_piece = None if relay is None else relay.piece
+        on_attempt = call.attempts.append if own_attempts else None
+        reply = await engine.generate(asked, on_piece=on_piece, on_attempt=on_attempt)
+        if asked.ends and self._closing is not None:
+            once = SingleCall(self._closing, asked, engine, on_piece, on_attempt)
+            has_called = relay.has_called if relay is not None else lambda output: _has_called(parser, output)
+            reply = replace(reply, outputs=tuple([await once.ended(output, has_called) for output in reply.outputs]))
         if relay is None:
             parsed = [parser.parse(output.text, output.tokens.ids) for output in reply.outputs]
         else:
@@ -149,10 +157,13 @@ class TokensBackend:
             prompt_ids=asked.prompt_ids if engine.takes_ids else None,
         )
 
+    def _ends(self, request: ModelRequest) -> tuple[int, ...]:
+        once = not request.parallel_tool_calls and _may_call(request)
+        return (self._closing.id,) if once and self._closing is not None else ()
+
     def _parser(self, request: ModelRequest) -> Parser:
-        callable_tools = request.tools and request.tool_choice != "none"
         return output_parser(
-            tool_calls=self._tool_parser if callable_tools else None,
+            tool_calls=self._tool_parser if _may_call(request) else None,
             reasoning=self._reasoning_parser,
             tools=tool_dicts(request.tools),
             in_reasoning=self._opens_in_reasoning(request.effort),
@@ -183,7 +194,7 @@ class TokensBackend:
             token_ids=self._engine.takes_ids,
             logprobs=self._engine.takes_ids,
             forced_tools=self._forced_format is not None,
-            single_call=False,
+            single_call=self._closing is not None,
             vision=False,
             context=self._engine.context,
         )
@@ -214,6 +225,14 @@ class TokensBackend:
     async def close(self) -> None:
         for engine in self._engines:
             await engine.close()
+
+
+def _may_call(request: ModelRequest) -> bool:
+    return bool(request.tools) and request.tool_choice != "none"
+
+
+def _has_called(parser: Parser, output: EngineOutput) -> bool:
+    return bool(parser.parse(output.text, output.tokens.ids).calls)
 
 
 def _choice(output: EngineOutput, parsed: Iterable[Part]) -> Choice:

@@ -23,6 +23,8 @@ class EngineRequest(Struct, frozen=True):
     guide: Mapping[str, Any] | None = None
     """Guided output, as vLLM's structured outputs: `json`, `json_object` or `structural_tag`."""
     prompt_logprobs: bool = False
+    ends: tuple[int, ...] = ()
+    """Tokens that end the generation, beside the model's own."""
     adapter: str | None = None
     """The LoRA adapter's name; None: the model itself."""
     prompt_text: str | None = None

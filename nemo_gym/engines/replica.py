@@ -136,7 +136,14 @@ class Replica:
     async def _whole(self, call_id: str, request: EngineRequest) -> EngineReply:
         prompt = np.frombuffer(request.prompt_ids, dtype=np.int32)
         answer = await self._call(
-            "generate", call_id, prompt, request.sampling, request.guide, request.prompt_logprobs, request.adapter
+            "generate",
+            call_id,
+            prompt,
+            request.sampling,
+            request.guide,
+            request.prompt_logprobs,
+            request.adapter,
+            request.ends,
         )
         return _reply(self._given(answer))
 
@@ -149,7 +156,7 @@ class Replica:
         whole = Gathered(0)
         answer: ActorReply | None = None
         stream = self._handle.stream.options(num_returns="streaming").remote(
-            call_id, prompt, request.sampling, request.guide, request.adapter
+            call_id, prompt, request.sampling, request.guide, request.adapter, request.ends
         )
         try:
             with self._failures():

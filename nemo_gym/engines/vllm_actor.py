@@ -130,12 +130,13 @@ class VllmActor:
         guide: Mapping[str, Any] | None = None,
         prompt_logprobs: bool = False,
         adapter: str | None = None,
+        ends: Sequence[int] = (),
     ) -> ActorReply | ActorFailure:
         """One whole answer; cancelling the task aborts the generation."""
         final = None
         try:
             async for output in self._generated(
-                call_id, prompt_ids, sampling, guide, prompt_logprobs, "FINAL_ONLY", adapter
+                call_id, prompt_ids, sampling, guide, prompt_logprobs, "FINAL_ONLY", adapter, ends
             ):
                 final = output
         except Exception as error:
@@ -152,12 +153,13 @@ class VllmActor:
         sampling: Sampling,
         guide: Mapping[str, Any] | None = None,
         adapter: str | None = None,
+        ends: Sequence[int] = (),
     ) -> AsyncIterator[ActorReply | ActorFailure]:
         """The same of one choice, in pieces that are gathered for a while; the last one has the finish."""
         waiting: list[ActorOutput] = []
         sent = -math.inf
         try:
-            async for output in self._generated(call_id, prompt_ids, sampling, guide, False, "DELTA", adapter):
+            async for output in self._generated(call_id, prompt_ids, sampling, guide, False, "DELTA", adapter, ends):
                 waiting += [self._output(one, sampling.logprobs) for one in output.outputs]
                 now = time.monotonic()
                 if output.finished or now - sent >= _GATHER_S:
@@ -186,6 +188,7 @@ class VllmActor:
         prompt_logprobs: bool,
         kind: Literal["FINAL_ONLY", "DELTA"],
         adapter: str | None,
+        ends: Sequence[int],
     ) -> AsyncIterator[Any]:
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -195,6 +198,8 @@ class VllmActor:
             fields["structured_outputs"] = StructuredOutputsParams(**guide)
         if prompt_logprobs:
             fields["prompt_logprobs"] = 0
+        if ends:
+            fields["stop_token_ids"] = [*fields.get("stop_token_ids", ()), *ends]
         params = SamplingParams(output_kind=RequestOutputKind[kind], **fields)
         given: AsyncIterator[Any] = self._engine.generate(
             TokensPrompt(prompt_token_ids=prompt_ids.tolist()), params, call_id, lora_request=self._lora(adapter)

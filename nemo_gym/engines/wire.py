@@ -65,6 +65,8 @@ def _sampling(route: Route, request: EngineRequest, room: int | None) -> dict[st
     if route == "text":
         return told
     told |= {"skip_special_tokens": False, "spaces_between_special_tokens": False}
+    if request.ends:
+        told["stop_token_ids"] = list(request.ends)
     if request.guide is not None:
         told["structured_outputs"] = dict(request.guide)
     if request.prompt_logprobs:
