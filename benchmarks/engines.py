@@ -1,14 +1,14 @@
 """What the way to an engine costs, and what more replicas give.
 
-    python -m benchmarks.engines overhead      # a call over HTTP beside the same engine, asked in its own actor
-    python -m benchmarks.engines in-process    # an engine of the same kind in this process
-    python -m benchmarks.engines replicas      # two replicas beside one
+    python -m benchmarks.engines overhead      # all of it, in a few minutes
+    python -m benchmarks.engines replicas      # two replicas beside one, alone
     python -m benchmarks.engines simulation    # 1 to 64 replicas that only sleep: what the pool itself loses
 
-All but the last start vLLM on the embedded model. Replies are of a fixed length, so all ways do the same
-work; the ways take turns, several times, and the median of the turns counts, since a machine is never quiet. What a
-call costs in this process (the server, its client and Ray's own threads) is told as CPU besides, which load hardly
-changes. The simulation's clock jumps from event to event, so that it shows the choices alone.
+Two replicas of vLLM on the embedded model are started, and one more engine in this process. Replies are of a fixed
+length, so all ways do the same work. The ways take turns, short ones, in changing order. What else the machine does
+only slows: the best turn of each way is what counts, and the median tells how quiet the machine was. What a call costs
+in this process (the server, its client and Ray's own threads) is told as CPU besides. The simulation's clock jumps from
+event to event, so that it shows the choices alone.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
+import logging
 import random
 import statistics
 import tempfile
 import time
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import numpy as np
+from msgspec import Struct
 
 from nemo_gym.engines.deployment import Deployment
 from nemo_gym.engines.engine import EngineReply, EngineRequest
 from nemo_gym.engines.ray_engine import RayEngine
+from nemo_gym.engines.replica import Replica
 from nemo_gym.engines.vllm_actor import VllmActor
 from nemo_gym.exchange.parts import Message, Text
 from nemo_gym.exchange.request import ModelRequest, Sampling
@@ -46,8 +50,32 @@ NEVER = {0: -100.0, 2: -100.0}
 """No end token is drawn: replies have the length that was asked for."""
 ARGS = {"model": str(MODEL), "dtype": "float32", "enforce_eager": True, "block_size": 32, "max_model_len": 1024}
 QUESTION = "What is the weather in Paris? Tell me in a few words, and then what I should wear."
+MOST_MS = 10.0
+"""More than the engine itself takes, of a call that is alone."""
+MOST_LOST = 0.15
+"""Of the engine's own throughput, at 32 concurrent."""
+LOADS = ((1, 1), (32, 64))
+"""Concurrent, and the calls of one turn."""
+ROUNDS = 3
+"""At least, whatever time they take."""
 
 Ask = Callable[[int], Awaitable[Any]]
+
+
+class Turn(Struct):
+    seconds: float
+    """Of the median call."""
+    rate: float
+    """Calls a second."""
+    cpu: float = 0.0
+    """Seconds of this process for a call."""
+
+
+Way = Callable[[], Awaitable[Turn]]
+
+
+async def turn(ask: Ask, concurrent: int, calls: int) -> Turn:
+    return Turn(*await rate(ask, concurrent, calls))
 
 
 async def rate(ask: Ask, concurrent: int, calls: int) -> tuple[float, float]:
@@ -67,6 +95,52 @@ async def rate(ask: Ask, concurrent: int, calls: int) -> tuple[float, float]:
     return statistics.median(seconds), calls / (now() - began)
 
 
+async def rounds(ways: Mapping[str, Way], calls: int, seconds: float) -> dict[str, list[Turn]]:
+    """Turns of each way, by rounds, the order changing; the first round warms and is forgotten."""
+    found: dict[str, list[Turn]] = {name: [] for name in ways}
+    names = list(ways)
+    await each(ways, names, calls, {name: [] for name in ways})
+    began = time.monotonic()
+    while len(found[names[0]]) < ROUNDS or time.monotonic() - began < seconds:
+        names = [*names[1:], names[0]]
+        await each(ways, names, calls, found)
+    return found
+
+
+async def each(ways: Mapping[str, Way], names: list[str], calls: int, found: dict[str, list[Turn]]) -> None:
+    for name in names:
+        began = time.process_time()
+        taken = await ways[name]()
+        taken.cpu = (time.process_time() - began) / calls
+        found[name].append(taken)
+
+
+def report(title: str, found: Mapping[str, list[Turn]], beside: str) -> dict[str, tuple[float, float]]:
+    """Prints the best turns and the medians; of each way, what its best call takes more (ms) and which part of the
+    throughput its best turn has lost."""
+    base = found[beside]
+    quickest, most = min(one.seconds for one in base), max(one.rate for one in base)
+    print(f"\n{title}: best of {len(base)} rounds (median), beside {beside!r}")
+    told: dict[str, tuple[float, float]] = {}
+    for way, turns in found.items():
+        seconds, each_s = min(one.seconds for one in turns), max(one.rate for one in turns)
+        told[way] = more, lost = (seconds - quickest) * 1e3, 1 - each_s / most
+        median_s, median_rate, cpu = (
+            statistics.median(getattr(one, name) for one in turns) for name in ("seconds", "rate", "cpu")
+        )
+        print(
+            f"  {way:13} {seconds * 1e3:7.1f} ms a call ({median_s * 1e3:6.1f}) {more:+6.1f}"
+            f"  {each_s:6.1f} calls/s ({median_rate:5.1f}) {-lost:+6.1%}  {cpu * 1e3:5.2f} ms of CPU here",
+            flush=True,
+        )
+    return told
+
+
+def verdict(way: str, name: str, found: float, most: float, form: str) -> None:
+    held = "held" if found <= most else "not held"
+    print(f"  {name}, {way}: {format(found, form)}, asked for at most {format(most, form)}: {held}", flush=True)
+
+
 class Timed(VllmActor):
     """An actor that asks its own engine, as fast as it can."""
 
@@ -76,13 +150,15 @@ class Timed(VllmActor):
 
 
 @contextlib.asynccontextmanager
-async def served(replicas: int) -> AsyncIterator[tuple[str, LocalVLLMModel]]:
+async def served() -> AsyncIterator[tuple[str, LocalVLLMModel]]:
+    """A model server with two replicas."""
+    Deployment.actor = Timed
     with tempfile.TemporaryDirectory() as captures:
         config = LocalVLLMModelConfig(
             name="policy_model",
             model=str(MODEL),
             num_gpus=0,
-            num_replicas=replicas,
+            num_replicas=2,
             engine_args={"max_model_len": 1024},
             start_timeout_s=3000,
         )
@@ -96,102 +172,125 @@ async def served(replicas: int) -> AsyncIterator[tuple[str, LocalVLLMModel]]:
             capture={"dir": captures, "durability": "fsync"},
         )
         server = LocalVLLMModel(config=config, server_client=ServerClient({}))
+        began = time.monotonic()
         async with serving(ModelApp(server, context)) as url, aiohttp.ClientSession() as session:
             while True:
                 async with session.get(f"{url}/ready") as ready:
                     if ready.status == 200:
                         break
                 await asyncio.sleep(0.5)
+            print(f"two replicas and their server up in {time.monotonic() - began:.0f} s", flush=True)
             yield url, server
 
 
-def over_http(session: aiohttp.ClientSession, url: str, tokens: int) -> Ask:
-    body = {
-        "messages": [{"role": "user", "content": QUESTION}],
-        "max_tokens": tokens,
-        "temperature": 1.0,
-        "logit_bias": {str(token): bias for token, bias in NEVER.items()},
-    }
+class Bench:
+    """The ways to the first of two replicas, and to both.
 
-    async def ask(number: int) -> None:
-        async with session.post(f"{url}/ng-rollout/r{number}/v1/chat/completions", json=body) as answer:
-            reply = await answer.json()
-            assert reply["usage"]["completion_tokens"] == tokens, reply
+    Args:
+        tokens: of each reply.
+        seconds: for each table.
+    """
 
-    return ask
-
-
-async def overhead(tokens: int, calls: int, turns: int) -> None:
-    Deployment.actor = Timed
-    sampling = Sampling(temperature=1.0, max_tokens=tokens, logit_bias=NEVER)
-    async with served(1) as (url, server), aiohttp.ClientSession() as session:
+    def __init__(self, url: str, server: LocalVLLMModel, session: aiohttp.ClientSession, tokens: int, seconds: float):
+        assert server._deployment is not None
+        self.engine = server._deployment.engine
+        self.first, self.second = self.engine.replicas
+        self._url = url
+        self._session = session
+        self._tokens = tokens
+        self._seconds = seconds
+        self._sampling = Sampling(temperature=1.0, max_tokens=tokens, logit_bias=NEVER)
         backend: Any = server.backend
         ids = backend._renderer.ids(ModelRequest((Message("user", (Text(QUESTION),)),)))
-        assert server._deployment is not None
-        engine = server._deployment.engine
-        (replica,) = engine.replicas
-        ask = over_http(session, url, tokens)
+        self._request = EngineRequest(ids, self._sampling)
+        self._prompt = np.frombuffer(ids, dtype=np.int32)
+        self._body = {
+            "messages": [{"role": "user", "content": QUESTION}],
+            "max_tokens": tokens,
+            "temperature": 1.0,
+            "logit_bias": {str(token): bias for token, bias in NEVER.items()},
+        }
 
-        async def through_ray(number: int) -> None:
-            await engine.generate(EngineRequest(ids, sampling))
+    async def _over_http(self, number: int) -> None:
+        path = f"{self._url}/ng-rollout/r{number}/v1/chat/completions"
+        async with self._session.post(path, json=self._body) as answer:
+            reply = await answer.json()
+            assert reply["usage"]["completion_tokens"] == self._tokens, reply
 
-        prompt = np.frombuffer(ids, dtype=np.int32)
-        for concurrent in (1, 32):
-            ways: dict[str, list[tuple[float, float, float]]] = {"in its actor": [], "over Ray": [], "over HTTP": []}
-            count = calls if concurrent > 1 else max(8, calls // 8)
-            for turn in range(turns + 1):
-                asked = {
-                    "in its actor": replica.ask("rate", prompt, sampling, concurrent, count),
-                    "over Ray": rate(through_ray, concurrent, count),
-                    "over HTTP": rate(ask, concurrent, count),
+    async def _over_ray(self, number: int) -> None:
+        await self.engine.generate(self._request)
+
+    def _with(self, ask: Ask, replicas: list[Replica], concurrent: int, calls: int) -> Way:
+        """Asked while these replicas alone are in the pool."""
+
+        async def take() -> Turn:
+            for replica in self.engine.replicas:
+                self.engine.pool.remove(replica.name)
+                if replica in replicas:
+                    self.engine.changed(replica)
+            return await turn(ask, concurrent, calls)
+
+        return take
+
+    def _in_its_actor(self, concurrent: int, calls: int) -> Way:
+        async def take() -> Turn:
+            return Turn(*await self.first.ask("rate", self._prompt, self._sampling, concurrent, calls))
+
+        return take
+
+    async def overhead(self) -> None:
+        for concurrent, calls in LOADS:
+            ways = {
+                "in its actor": self._in_its_actor(concurrent, calls),
+                "over Ray": self._with(self._over_ray, [self.first], concurrent, calls),
+                "over HTTP": self._with(self._over_http, [self.first], concurrent, calls),
+            }
+            found = await rounds(ways, calls, self._seconds)
+            told = report(f"{concurrent} concurrent", found, "in its actor")
+            for way in ("over Ray", "over HTTP"):
+                more, lost = told[way]
+                if concurrent == 1:
+                    verdict(way, "more a call", more, MOST_MS, ".1f")
+                else:
+                    verdict(way, "throughput lost", lost, MOST_LOST, ".1%")
+
+    async def replicas(self) -> None:
+        calls = 64
+        ways = {
+            "one replica": self._with(self._over_http, [self.first], 32, calls),
+            "two replicas": self._with(self._over_http, [self.first, self.second], 32, calls),
+        }
+        report("over HTTP, 32 concurrent", await rounds(ways, calls, self._seconds), "one replica")
+
+    async def in_process(self) -> None:
+        actor = await asyncio.to_thread(VllmActor, ARGS, 0.0)
+        asked = iter(range(1_000_000_000))
+        prompt = self._prompt
+
+        async def ask(number: int) -> None:
+            await actor.generate(f"here-{next(asked)}", prompt, self._sampling)
+
+        try:
+            for concurrent, calls in LOADS:
+                ways: dict[str, Way] = {
+                    "in its actor": self._in_its_actor(concurrent, calls),
+                    "in process": functools.partial(turn, ask, concurrent, calls),
                 }
-                for way, figures in asked.items():
-                    began = time.process_time()
-                    seconds, each = await figures
-                    cpu = (time.process_time() - began) / count
-                    if turn:  # the first one warms
-                        ways[way].append((seconds, each, cpu))
-            report(concurrent, ways, "in its actor")
+                found = await rounds(ways, calls, self._seconds)
+                report(f"{concurrent} concurrent, beside an engine in this process", found, "in its actor")
+        finally:
+            logging.getLogger("vllm").setLevel(logging.CRITICAL)  # it would tell at length that its engine is gone
+            await actor.close()
 
 
-def report(concurrent: int, ways: dict[str, list[tuple[float, float, float]]], beside: str) -> None:
-    medians = {
-        way: tuple(statistics.median(column) for column in zip(*turns, strict=True)) for way, turns in ways.items()
-    }
-    base_s, base_rate, _ = medians[beside]
-    print(f"\n{concurrent} concurrent")
-    for way, (seconds, calls, cpu) in medians.items():
-        print(
-            f"  {way:14} {seconds * 1e3:8.1f} ms a call ({(seconds - base_s) * 1e3:+7.1f})"
-            f"  {calls:8.1f} calls/s ({calls / base_rate - 1:+.1%})  {cpu * 1e3:6.2f} ms of CPU here"
-        )
-
-
-async def in_process(tokens: int, calls: int) -> None:
-    actor = VllmActor(ARGS, 0.0)
-    sampling = Sampling(temperature=1.0, max_tokens=tokens, logit_bias=NEVER)
-    ids = np.arange(3, 63, dtype=np.int32)
-    try:
-        for concurrent in (1, 32):
-            count = calls if concurrent > 1 else max(8, calls // 8)
-            for turn in range(2):
-                seconds, each = await rate(
-                    lambda number: actor.generate(f"{concurrent}-{turn}-{number}", ids, sampling),  # noqa: B023
-                    concurrent,
-                    count,
-                )
-            print(f"in process, {concurrent:2} concurrent: {seconds * 1e3:8.1f} ms a call  {each:8.1f} calls/s")
-    finally:
-        await actor.close()
-
-
-async def replicas(tokens: int, calls: int, turns: int) -> None:
-    for number in (1, 2):
-        async with served(number) as (url, _), aiohttp.ClientSession() as session:
-            ask = over_http(session, url, tokens)
-            found = [await rate(ask, 32, calls) for _ in range(turns + 1)][1:]
-        seconds, each = (statistics.median(column) for column in zip(*found, strict=True))
-        print(f"{number} replica(s), 32 concurrent: {seconds * 1e3:8.1f} ms a call  {each:8.1f} calls/s")
+async def engines(told: argparse.Namespace) -> None:
+    async with served() as (url, server), aiohttp.ClientSession() as session:
+        bench = Bench(url, server, session, told.tokens, told.seconds)
+        if told.part == "overhead":
+            await bench.overhead()
+        await bench.replicas()
+        if told.part == "overhead":
+            await bench.in_process()
 
 
 class Sleeping:
@@ -211,7 +310,9 @@ class Sleeping:
 
 
 async def simulation(seconds: float, at_once: int) -> None:
-    print(f"replicas that take {at_once} calls at once, {seconds:g} s each on the average; so many in flight")
+    print(
+        f"\nsimulation: replicas that take {at_once} calls at once, of {seconds:g} s on the average; so many in flight"
+    )
     for number in (1, 2, 4, 8, 16, 32, 64):
         engine = RayEngine()
         for one in range(number):
@@ -230,27 +331,23 @@ async def simulation(seconds: float, at_once: int) -> None:
         cpu = (time.process_time() - began) / calls
         most = number * at_once / seconds
         print(
-            f"  {number:3} replicas: {each:9.1f} calls/s, {each / most:.1%} of the most; {cpu * 1e6:.0f} µs of CPU each"
+            f"  {number:3} replicas: {each:9.1f} calls/s, {each / most:.1%} of the most; {cpu * 1e6:.0f} µs CPU a call",
+            flush=True,
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["overhead", "in-process", "replicas", "simulation"])
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--calls", type=int, default=256)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of a simulated call")
+    parser.add_argument("part", choices=["overhead", "replicas", "simulation"])
+    parser.add_argument("--tokens", type=int, default=64, help="of a reply")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of measuring, for each table")
+    parser.add_argument("--call", type=float, default=0.5, help="seconds of a simulated call")
     parser.add_argument("--at-once", type=int, default=16, help="calls in one simulated replica")
     told = parser.parse_args()
-    parts: dict[str, Callable[[], Any]] = {
-        "overhead": lambda: overhead(told.tokens, told.calls, told.turns),
-        "in-process": lambda: in_process(told.tokens, told.calls),
-        "replicas": lambda: replicas(told.tokens, told.calls, told.turns),
-        "simulation": lambda: simulation(told.seconds, told.at_once),
-    }
-    run = virtual.run if told.part == "simulation" else asyncio.run
-    run(parts[told.part]())
+    if told.part != "simulation":
+        asyncio.run(engines(told))
+    if told.part != "replicas":
+        virtual.run(simulation(told.call, told.at_once))
 
 
 if __name__ == "__main__":
