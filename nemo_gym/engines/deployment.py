@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -104,8 +106,7 @@ class Deployment:
             check_arguments(self._engine_args, known)  # the actor does so too, once it has imported vLLM
         telling = asyncio.get_running_loop().create_task(self._tell())
         try:
-            cpus = (self._replicas + self._spare) * int(sum(bundle["CPU"] for bundle in self._placement.bundles))
-            await cluster.connect(self._address, cpus)
+            await cluster.connect(self._address, self._cpus)
             self._connected = True
             for _ in range(self._replicas):
                 await self._place()
@@ -164,7 +165,7 @@ class Deployment:
         )
         replica = Replica(
             name,
-            actor.remote(self._engine_args | where.engine_args, self._gpus, name, self._adapters),
+            actor.remote(self._engine_args | where.engine_args, self._gpus, name, self._adapters, self._threads()),
             restart_s=self._start_s,
             restarts=self._max_restarts,
             window_s=self._window_s,
@@ -173,6 +174,19 @@ class Deployment:
         )
         self.engine.replicas.append(replica)
         return replica
+
+    @property
+    def _cpus(self) -> int:
+        """That the replicas ask for, all together."""
+        return (self._replicas + self._spare) * int(sum(bundle["CPU"] for bundle in self._placement.bundles))
+
+    def _threads(self) -> int | None:
+        """Of each worker, where there is no GPU and several share this machine: all would keep to the same cores, those
+        that vLLM chooses for a worker that is alone. None: it may choose."""
+        if self._gpus > 0 or self._address != "local" or self._cpus < 2:
+            return None
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        return max(1, cores // self._cpus)
 
     async def _tell(self) -> None:
         """What a start is waiting for, for whoever waits for it."""

@@ -77,11 +77,12 @@ class VllmActor:
         gpus: float,
         name: str = "vllm",
         adapters: Mapping[str, str] | None = None,
+        threads: int | None = None,
     ) -> None:
         say(name, "vLLM is imported")
         log = ErrorLog()
         self._sockets = tempfile.mkdtemp(prefix="ng-vllm-")
-        _set_environment(gpus)
+        _set_environment(gpus, threads)
         os.environ["VLLM_RPC_BASE_PATH"] = self._sockets
         if gpus == 0:
             forked.begin()
@@ -328,12 +329,18 @@ def _alternatives(flat: Any, position: int) -> dict[str, float]:
     return {flat.decoded_tokens[i] or "": flat.logprobs[i] for i in span if math.isfinite(flat.logprobs[i])}
 
 
-def _set_environment(gpus: float) -> None:
-    """Before vLLM is imported; what the operator set stays."""
+def _set_environment(gpus: float, threads: int | None) -> None:
+    """Before vLLM is imported; what the operator set stays.
+
+    Args:
+        threads: of each worker without a GPU, on whichever cores; None: on cores that vLLM chooses.
+    """
     defaults = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     if gpus == 0:
         # The first log-prob request would compile a kernel, which takes a C++ compiler; the cache's
         # own default is more memory than a small machine has.
         defaults |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+        if threads is not None and "VLLM_CPU_OMP_THREADS_BIND" not in os.environ:
+            os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
