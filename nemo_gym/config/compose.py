@@ -131,6 +131,7 @@ class _Composer:
         self.tree = OmegaConf.create({})
         self.origins: dict[KeyPath, str] = {}
         self.problems: list[Problem] = []
+        self.imported: set[Path] = set()
         self.unresolved: set[KeyPath] = set()
 
     def compose(
@@ -148,13 +149,13 @@ class _Composer:
         for override in overrides:
             if override.key_or_group != "config_paths":
                 self._override(override)
+        before: Any = OmegaConf.to_container(self.tree, resolve=False)
         if not self.problems:
-            followed = directives.follow(OmegaConf.to_container(self.tree, resolve=False), self._at)  # type: ignore[arg-type]
-            self.tree = OmegaConf.create(followed)
+            self.tree = OmegaConf.create(directives.follow(before, self._at))
         complete = not self.problems
         written: Any = OmegaConf.to_container(self.tree, resolve=False)
         config = self._resolve(self.tree, ())
-        instances = self._instances(config) if complete else []
+        instances = self._instances(_without_what_moved(config, before)) if complete else []
         return Composed(config, self.origins, instances, written, frozenset(self.unresolved), self.problems, complete)
 
     def _initial(self, initial: Mapping[Any, Any]) -> None:
@@ -213,18 +214,26 @@ class _Composer:
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             self._fault("config_paths", where, f"expected a list of files, such as [configs/a.yaml], got {named!r}")
             return
-        for name in named:
-            path = paths.locate(name)
-            if not path.exists() and importing and (beside := importing[-1].parent / name).exists():
-                path = beside
+        found = {name: self._found(name, importing) for name in named}
+        if not importing:
+            self.imported |= set(found.values())
+        for name, path in found.items():
             if path in importing:
                 chain = " -> ".join(paths.shown(p) for p in (*importing, path))
                 self._fault("config_paths", where, f"files import one another: {chain}")
             elif not path.is_file():
                 near = did_you_mean(path.name, (p.name for p in paths.beside(name, "*.yaml")))
                 self._fault("config_paths", where, f"expected a file, {name!r} does not exist{near}")
-            else:
+            elif not importing or path not in self.imported:
+                # A file that several import is merged once: else it would win over the first that did.
+                self.imported.add(path)
                 self._merge(path, name if not importing else paths.shown(path), importing)
+
+    def _found(self, name: str, importing: tuple[Path, ...]) -> Path:
+        path = paths.locate(name)
+        if not path.exists() and importing and (beside := importing[-1].parent / name).exists():
+            return beside
+        return path
 
     def _merge(self, path: Path, name: str, importing: tuple[Path, ...]) -> None:
         try:
@@ -299,6 +308,15 @@ class _Composer:
                 continue
             found.append(Instance(str(name), kind, str(implementation), settings or {}))
         return found
+
+
+def _without_what_moved(config: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Without the instances whose one implementation another has inherited."""
+    return {
+        name: value
+        for name, value in config.items()
+        if not (isinstance(value, dict) and {} in value.values() and value != before.get(name))
+    }
 
 
 def _at(config: Any, key: KeyPath) -> Any:

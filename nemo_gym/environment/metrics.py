@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..config.types import AggregateMetrics
-from ..rollouts.statistics import describe, numeric_fields, t_quantile
+from ..rollouts.statistics import describe, is_number, numeric_fields, t_quantile
 
 _TASK = "_ng_task_index"
 _ROLLOUT = "_ng_rollout_index"
@@ -56,7 +56,7 @@ def compute_aggregate_metrics(
     if not scored:
         return AggregateMetrics(agent_metrics=dict(coverage), key_metrics=dict(coverage))
     tasks = _by(scored, _TASK)
-    groups = [_described(rows) | {_TASK: task} for task, rows in tasks.items()]
+    groups = [_described(rows) | _of_task(task, rows) for task, rows in tasks.items()]
     repeats = _repeats(scored, compute_repeat_metrics_fn)
     metrics = _described(scored) | coverage
     if compute_metrics_fn is not None:
@@ -81,22 +81,57 @@ def _by(rows: Iterable[Row], key: str) -> dict[Any, list[Row]]:
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.get(key, 0), []).append(row)
-    return dict(sorted(groups.items(), key=lambda item: (isinstance(item[0], str), item[0])))
+    return dict(sorted(groups.items(), key=lambda item: _in_order(item[0])))
+
+
+def _in_order(key: Any) -> tuple[bool, Any]:
+    return isinstance(key, str), key
 
 
 def _described(rows: list[Row]) -> dict[str, Any]:
-    """`mean/reward`, `max/reward`, ... of every number."""
+    """`mean/reward`, `max/reward`, ... of every number.
+
+    A number that one row alone has varies by nothing that is known, so it has no `std` beside others that have one.
+    """
+    numbers = _numbers(rows)
+    several = any(len(values) > 1 for values in numbers.values())
     return {
         f"{figure}/{name}": value
-        for name, values in _numbers(rows).items()
+        for name, values in numbers.items()
         for figure, value in describe(values).items()
+        if figure != "std" or len(values) > 1 or (not several and len(values) == len(rows))
     }
 
 
+def _of_task(task: Any, rows: list[Row]) -> dict[str, Any]:
+    """Which rollouts a task's figures are of, and the numbers of each."""
+    infos = [
+        {"rollout_id": f"{task}:{repeat}", _TASK: task, _ROLLOUT: repeat} | _plain_numbers(_usage(row) | row)
+        for repeat, row in ((row.get(_ROLLOUT, 0), row) for row in rows)
+    ]
+    return {
+        _TASK: task,
+        "num_rollouts": len(rows),
+        "expected_num_rollouts": len(rows),
+        "missing_num_rollouts": 0,
+        "reward_profile_completion_pct": 100.0,
+        "rollout_infos": sorted(infos, key=lambda info: _in_order(info[_ROLLOUT])),
+    }
+
+
+def _plain_numbers(row: Row) -> Row:
+    numbers = {name: value for name, value in row.items() if is_number(value) and _is_measured(name)}
+    return {name: int(value) if isinstance(value, bool) else value for name, value in numbers.items()}
+
+
+def _is_measured(name: str) -> bool:
+    return not name.startswith("_") and name != "mask_sample"
+
+
 def _numbers(rows: list[Row]) -> dict[str, list[float]]:
-    """The numbers of the rows' own fields and of their responses' usage; a row's own field of that name wins."""
+    """The numbers of the rows' own fields and of their responses' usage, which wins over a field of the same name."""
     return numeric_fields(
-        {name: value for name, value in (_usage(row) | row).items() if not name.startswith("_")} for row in rows
+        {name: value for name, value in (row | _usage(row)).items() if not name.startswith("_")} for row in rows
     )
 
 

@@ -164,3 +164,31 @@ def test_job_and_capture_paths(folder):
     assert composed.capture().dir == "/somewhere/out/captures"
     assert str(composed.logs()) == "/somewhere/out/logs"
     assert compose([]).capture().dir.endswith("results/captures")
+
+
+def test_what_several_import_is_merged_once_and_below_the_first(folder):
+    (folder / "common.yaml").write_text("who: common\nwhere: common\nlast: common\n")
+    (folder / "first.yaml").write_text("config_paths: [common.yaml]\nwho: first\n")
+    (folder / "second.yaml").write_text("config_paths: [common.yaml]\nwhere: second\n")
+    (folder / "top.yaml").write_text("config_paths: [first.yaml, second.yaml]\n")
+    composed = compose(["+config_paths=[top.yaml]"], env_file=None)
+    assert {key: composed.config[key] for key in ("who", "where", "last")} == {
+        "who": "first", "where": "second", "last": "common"
+    }  # fmt: skip
+    named_too = compose(["+config_paths=[first.yaml,common.yaml]"], env_file=None)
+    assert named_too.config["who"] == "common"  # named after it on the command line, so it wins
+
+
+def test_an_instance_whose_implementation_was_inherited_is_none(folder):
+    (folder / "moved.yaml").write_text(
+        "a: {resources_servers: {mcqa: {entrypoint: app.py, size: 1}}}\n"
+        "b: {resources_servers: {mcqa: {_inherit_from: a.resources_servers.mcqa, size: 2}}}\n"
+    )
+    composed = compose(["+config_paths=[moved.yaml]"], env_file=None)
+    assert composed.problems == []
+    assert [(one.name, one.settings["size"]) for one in composed.instances] == [("b", 2)]
+    (folder / "moved.yaml").write_text("a: {resources_servers: {}}\n")
+    faults = compose(["+config_paths=[moved.yaml]"], env_file=None).problems
+    assert [str(fault) for fault in faults] == [
+        "moved.yaml:1: a.resources_servers: expected one implementation, got none"
+    ]

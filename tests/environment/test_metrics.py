@@ -90,8 +90,36 @@ def test_what_responses_took_is_a_figure_too() -> None:
     rows.append({"_ng_task_index": 2, "reward": 1.0, "response": {"usage": None}})
     rows.append({"_ng_task_index": 3, "reward": 1.0, "output_tokens": 10, "response": {"usage": usage[0]}})
     metrics = compute_aggregate_metrics(rows)
-    assert metrics.agent_metrics["mean/output_tokens"] == 6.0  # the row's own field wins
+    assert metrics.agent_metrics["mean/output_tokens"] == pytest.approx(10 / 3)  # what the response says wins
     assert metrics.agent_metrics["max/input_tokens"] == 10.0
-    assert metrics.key_metrics["mean/output_tokens"] == 6.0
-    assert [group.get("mean/output_tokens") for group in metrics.group_level_metrics] == [2.0, 6.0, None, 10.0]
+    assert metrics.key_metrics["mean/output_tokens"] == pytest.approx(10 / 3)
+    assert [group.get("mean/output_tokens") for group in metrics.group_level_metrics] == [2.0, 6.0, None, 2.0]
     assert not any("cached_tokens" in name or "_score" in name for name in metrics.agent_metrics)
+
+
+def test_a_task_says_which_rollouts_its_figures_are_of() -> None:
+    rows = [
+        {"_ng_task_index": 4, "_ng_rollout_index": repeat, "reward": reward, "right": reward > 0.5, "said": "x"}
+        for repeat, reward in ((1, 0.0), (0, 1.0))
+    ]
+    rows[0]["response"] = {"usage": {"output_tokens": 7}}
+    (task,) = compute_aggregate_metrics(rows).group_level_metrics
+    assert (task["num_rollouts"], task["expected_num_rollouts"], task["missing_num_rollouts"]) == (2, 2, 0)
+    assert task["reward_profile_completion_pct"] == 100.0
+    named = {"rollout_id": "4:0", "_ng_task_index": 4, "_ng_rollout_index": 0}
+    assert task["rollout_infos"] == [
+        named | {"reward": 1.0, "right": 1},
+        named | {"rollout_id": "4:1", "_ng_rollout_index": 1, "output_tokens": 7, "reward": 0.0, "right": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "spread"),
+    [
+        ([{"reward": 1.0}, {"reward": 0.0, "extra": 3}], {"std/reward": 0.5**0.5}),  # of one value, beside others
+        ([{"reward": 1.0, "extra": 3}], {"std/reward": 0.0, "std/extra": 0.0}),  # of one row, nothing varies
+    ],
+)
+def test_what_is_known_of_one_row_alone_has_no_spread(rows: list[dict[str, Any]], spread: dict[str, float]) -> None:
+    metrics = compute_aggregate_metrics([row | {"_ng_task_index": n} for n, row in enumerate(rows)]).agent_metrics
+    assert {name: value for name, value in metrics.items() if name.startswith("std/")} == pytest.approx(spread)
