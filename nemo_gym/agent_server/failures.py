@@ -13,7 +13,7 @@ import aiohttp
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
-from ..web.connection import Answer
+from ..web.peers import get_response_json
 
 Kind = Literal["agent", "model", "verifier", "timeout", "infrastructure"]
 _WORDS = 2000
@@ -44,11 +44,13 @@ def unreachable_is(kind: Kind, server_name: str) -> Iterator[None]:
         raise RolloutFailed(kind, f"{server_name}: {type(error).__name__}: {error}") from error
 
 
-def answer_of(answer: Answer, kind: Kind, server_name: str) -> Any:
+async def answer_of(response: aiohttp.ClientResponse, kind: Kind, server_name: str) -> Any:
     """The JSON of a 2xx answer; anything else fails the rollout with this kind."""
-    if not answer.ok:
-        raise RolloutFailed(kind, f"{server_name} answered {answer.status}: {answer.text()}")
-    try:
-        return answer.json()
-    except ValueError as error:
-        raise RolloutFailed(kind, f"{server_name} answered with something that is not JSON") from error
+    with unreachable_is(kind, server_name):
+        if not response.ok:
+            text = (await response.read()).decode(errors="replace")
+            raise RolloutFailed(kind, f"{server_name} answered {response.status}: {text}")
+        try:
+            return await get_response_json(response)
+        except ValueError as error:
+            raise RolloutFailed(kind, f"{server_name} answered with something that is not JSON") from error

@@ -7,8 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import aiohttp
+
 from ..web.correlation import rollout_path
-from ..web.peers import ServerClient
+from ..web.peers import ServerClient, get_response_json
 from .outcome import INCOMPLETE, Failure, Outcome, Ticket, from_status, shortened, unfit
 
 _SEAL_TIMEOUT_S = 30.0
@@ -39,6 +41,8 @@ class Attempt:
                 result = await self._run(ticket)
         except _Failed as error:
             failure = error.failure
+        except aiohttp.ClientError as error:  # before TimeoutError, which aiohttp's own timeouts are too
+            failure = _unanswered(ticket, error)
         except TimeoutError:
             failure = Failure("timeout", f"not finished within {self._timeout_s:g} s")
         except asyncio.CancelledError as error:
@@ -53,18 +57,17 @@ class Attempt:
         return Outcome(ticket, started, seconds, result, failure, calls, incomplete)
 
     async def _run(self, ticket: Ticket) -> dict[str, Any]:
-        answer = await self._client.ask(
-            ticket.agent, "/run", ticket.row, within=None
-        )  # the deadline around this ends it
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)  # the deadline around this ends it
+        response = await self._client.post(ticket.agent, "/run", json=ticket.row, timeout=timeout)
         body: Any = None
         try:
-            body = answer.json()
+            body = await get_response_json(response)
         except ValueError:
-            if answer.ok:
-                raise _Failed(Failure("agent", "its answer is not JSON", answer.status)) from None
-        if not answer.ok:
-            raise _Failed(from_status(answer.status, body, answer.text()))
-        if (failure := unfit(body, answer.status)) is not None:
+            if response.ok:
+                raise _Failed(Failure("agent", "its answer is not JSON", response.status)) from None
+        if not response.ok:
+            raise _Failed(from_status(response.status, body, (await response.text(errors="replace"))))
+        if (failure := unfit(body, response.status)) is not None:
             raise _Failed(failure)
         return body
 
@@ -78,15 +81,17 @@ class Attempt:
     async def _seal_at(self, server: str, rollout_id: str, incomplete: str | None) -> tuple[int, str | None] | None:
         """None where capture is off."""
         try:
-            async with asyncio.timeout(_SEAL_TIMEOUT_S):  # a refused connection is tried again meanwhile
-                answer = await self._client.ask(server, rollout_path(rollout_id, "/seal"), {"incomplete": incomplete})
-            if answer.status == _CAPTURE_OFF:
-                return None
-            if answer.ok:
-                body = answer.json()
-                reason = body.get("incomplete")
-                return len(body["call_ids"]), reason if isinstance(reason, str) else None
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # a timeout is an OSError
+            async with asyncio.timeout(_SEAL_TIMEOUT_S):
+                response = await self._client.post(
+                    server, rollout_path(rollout_id, "/seal"), json={"incomplete": incomplete}
+                )
+                if response.status == _CAPTURE_OFF:
+                    await response.read()
+                    return None
+                body = await get_response_json(response)
+                if response.ok:
+                    return len(body["call_ids"]), body.get("incomplete")
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
             pass
         return 0, "unsealed"
 

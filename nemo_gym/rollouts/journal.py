@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..web.body import dumps
+from ..web.client import dumps
 from .entries import Done, Entries, Entry
 from .outcome import Outcome
 

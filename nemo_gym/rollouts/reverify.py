@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 from msgspec import Struct
 
 from ..web.correlation import rollout_path, valid_rollout_id
-from ..web.peers import ServerClient
+from ..web.peers import ServerClient, get_response_json
 from . import manifest as manifests
 from .dataset import Dataset
 from .journal import META, REPEAT, ROLLOUT, TASK, Journal, JournalError, read
@@ -188,7 +189,7 @@ class _Work:
                 result, failure = await self._ask(server, row, stale)
         except TimeoutError:
             failure = Failure("timeout", f"not verified within {self._options.timeout_s:g} s")
-        except (OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = Failure("infrastructure", shortened(f"{type(error).__name__}: {error}"))
         # When and how long it was played is still true; the calls are those of the first run.
         return Outcome(
@@ -214,15 +215,15 @@ class _Work:
             payload = asked | {name: row[name] for name in _OF_THE_ROLLOUT if name in row}
         rollout_id = row.get(ROLLOUT)
         within = rollout_id if isinstance(rollout_id, str) and valid_rollout_id(rollout_id) else None
-        answer = await self._client.ask(server, rollout_path(within, "/verify"), payload)
+        response = await self._client.post(server, rollout_path(within, "/verify"), json=payload)
         try:
-            body = answer.json()
+            body = await get_response_json(response)
         except ValueError:
             body = None
-        if not answer.ok:
-            failure = from_status(answer.status, body, answer.text())
+        if not response.ok:
+            failure = from_status(response.status, body, await response.text(errors="replace"))
             return None, msgspec.structs.replace(failure, kind="verifier")
-        failure_ = unfit(body, answer.status)
+        failure_ = unfit(body, response.status)
         if failure_ is not None:
             return None, msgspec.structs.replace(failure_, kind="verifier")
         return body, None
@@ -245,11 +246,11 @@ async def _told(client: ServerClient, server: str, path: str) -> Any:
     """None where it says nothing of the kind."""
     try:
         async with asyncio.timeout(_TELL_S):
-            answer = await client.ask(server, path, method="GET")
-        said = answer.json()
-    except (OSError, ValueError) as error:
+            response = await client.get(server, path)
+            said = await get_response_json(response)
+    except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Refused(f"{server}: does not answer: {type(error).__name__}: {error}") from error
-    return said if answer.ok else None
+    return said if response.ok else None
 
 
 def _says(schema: Any) -> frozenset[str]:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import aiohttp
 from msgspec import Struct
 
 from ..web.peers import ServerClient
@@ -55,9 +56,10 @@ class Traffic:
     async def _seen_at(self, server: str) -> Seen | None:
         try:
             async with asyncio.timeout(_ASK_S):
-                answer = await self._client.ask(server, "/metrics", method="GET")
-            return read(answer.text()) if answer.ok else None
-        except (OSError, ValueError):
+                answer = await self._client.get(server, "/metrics")
+                text = await answer.text(errors="replace")
+            return read(text) if answer.ok else None
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
             return None
 
 

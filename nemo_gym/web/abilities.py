@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from .peers import ServerClient
+import aiohttp
+
+from .peers import ServerClient, get_response_json
 
 _ASK_S = 30.0
 
@@ -13,8 +15,8 @@ async def gives_token_ids(client: ServerClient, model_server: str) -> bool | Non
     """What the model server's own probe says; None where it does not know."""
     try:
         async with asyncio.timeout(_ASK_S):
-            answer = (await client.ask(model_server, "/ready", method="GET")).json()
-    except (OSError, ValueError):
+            answer = await get_response_json(await client.get(model_server, "/ready"))
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
         return None
     if not isinstance(answer, dict):
         return None

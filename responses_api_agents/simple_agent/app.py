@@ -26,7 +26,7 @@ from nemo_gym.environment.mcp_names import NEMO_GYM_MCP_METADATA_KEY, NEMO_GYM_M
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import rollout_path
 from nemo_gym.web.abilities import gives_token_ids
-from nemo_gym.web.body import dumps
+from nemo_gym.web.client import dumps
 from responses_api_agents.simple_agent.loop import Limits, Loop, attach_tokens
 from responses_api_agents.simple_agent.tools import McpTools, RouteTools, Tools
 
@@ -155,11 +155,12 @@ class SimpleAgent(SimpleResponsesAPIAgent):
             return
         try:
             with unreachable_is("model", name):
-                answer = await self.server_client.ask(name, rollout_path(rollout_id, "/calls"), method="GET")
-            if answer.ok:
-                attach_tokens(output, loop.turns, answer.body)
+                response = await self.server_client.get(name, rollout_path(rollout_id, "/calls"))
+                body = await response.read()
+            if response.ok:
+                attach_tokens(output, loop.turns, body)
             else:
-                log.debug("no records of rollout %s: %s answered %s", rollout_id, name, answer.status)
+                log.debug("no records of rollout %s: %s answered %s", rollout_id, name, response.status)
         except (RolloutFailed, ValueError) as error:
             log.warning("no token columns for rollout %s: %s", rollout_id, error)
 

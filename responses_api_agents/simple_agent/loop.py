@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import BaseModel, Field
 
+from nemo_gym.agent_server.environment import cookies_of
 from nemo_gym.agent_server.failures import RolloutFailed, answer_of, unreachable_is
 from nemo_gym.server_utils import ServerClient
 from responses_api_agents.simple_agent.tools import Shown, Tools, error
@@ -108,9 +109,9 @@ class Loop:
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with unreachable_is("model", self._model):
-            answer = await self._client.ask(self._model, self._model_path, request, cookies=self._model_cookies)
-        self._model_cookies.update(answer.cookies())
-        reply = answer_of(answer, "model", self._model)
+            response = await self._client.post(self._model, self._model_path, json=request, cookies=self._model_cookies)
+        self._model_cookies.update(cookies_of(response))
+        reply = await answer_of(response, "model", self._model)
         if not isinstance(reply, dict) or not _are_items(reply.get("output")):
             raise RolloutFailed("model", f"{self._model} answered with something that is no Responses object")
         self._usage = added_usage(self._usage, reply.get("usage"))

@@ -13,6 +13,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from aiohttp import ClientTimeout
+
+from nemo_gym.agent_server.environment import cookies_of
 from nemo_gym.agent_server.failures import RolloutFailed, unreachable_is
 from nemo_gym.server_utils import ServerClient
 
@@ -22,6 +25,7 @@ Shown = str | list[dict[str, Any]]
 _RESERVED = frozenset(
     {"verify", "seed_session", "close_session", "aggregate_metrics", "reverify_mode", "health", "docs", "openapi.json"}
 )
+_ITS_OWN = ClientTimeout(total=None, sock_connect=10)  # a call has its own deadline around it
 _PAGES = 100
 _CONNECT_S = 10.0
 _OPEN_S = 60.0
@@ -48,12 +52,12 @@ class RouteTools:
             return error(f"there is no tool named {name!r}")
         with unreachable_is("infrastructure", self._environment):
             path = "/" + quote(name, safe="")
-            answer = await self._client.ask(  # a call has its own deadline around it
-                self._environment, path, arguments, cookies=self.cookies, within=None
+            response = await self._client.post(
+                self._environment, path, json=arguments, cookies=self.cookies, timeout=_ITS_OWN
             )
-        self.cookies.update(answer.cookies())
-        text = answer.text()
-        return text if text or answer.ok else error(f"the tool answered {answer.status} and nothing else")
+            text = (await response.read()).decode(errors="replace")
+        self.cookies.update(cookies_of(response))
+        return text if text or response.ok else error(f"the tool answered {response.status} and nothing else")
 
 
 class McpTools:

@@ -14,7 +14,6 @@ import pytest
 
 from nemo_gym.capture import CaptureStore
 from nemo_gym.capture.record import CallRecord
-from tests.live.vllm import PLAIN, running
 from tests.project import World
 from tests.scripted import Answer, Request, Script, ScriptedBackend
 
@@ -71,19 +70,6 @@ class Servers:
         return sorted(store.calls(rollout_id), key=lambda call: call.times.received)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What asks the one plain vLLM comes last and together, so that it is up no longer than it is asked."""
-    items.sort(key=lambda item: "plain_vllm" in getattr(item, "fixturenames", ()))
-
-
-@pytest.fixture(scope="session")
-def plain_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its base URL, without `/v1`."""
-    pytest.importorskip("vllm")
-    with running(tmp_path_factory.mktemp("vllm"), *PLAIN) as url:
-        yield url
-
-
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     folder: Path = tmp_path_factory.mktemp("servers")
@@ -119,10 +105,10 @@ class Listening:
         self._thread.start()
         self._server: Any = asyncio.run_coroutine_threadsafe(
             asyncio.start_server(self._backend.handle, "127.0.0.1", 0), self._loop
-        ).result(60)
+        ).result(10)
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
 
     def __exit__(self, *_: Any) -> None:
         self._loop.call_soon_threadsafe(self._server.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
+        self._thread.join(10)

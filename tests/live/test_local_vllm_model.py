@@ -242,7 +242,7 @@ async def test_cancelling_ends_the_generation(model):  # A9
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     handle = model._deployment.engine.replicas[0]._handle
-    for _ in range(300):
+    for _ in range(50):
         if await handle.unfinished.remote() == 0:
             return
         await asyncio.sleep(0.1)
@@ -269,5 +269,5 @@ async def test_nothing_is_left_of_it(model, others):
     before = set(descendants()) - others
     assert before
     await model.stop()
-    _, alive = psutil.wait_procs(before, timeout=30)
+    _, alive = psutil.wait_procs(before, timeout=10)
     assert alive == []
