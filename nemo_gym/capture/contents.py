@@ -1,8 +1,8 @@
 """What is said again is stored once: JSON values and long texts under the digest of their bytes, per shard.
 
-A long text inside a value is a content of its own, so the client's body, the message read from it and the
-reply that it replays share one copy; so does an image. In stored JSON, `{"$content": "<digest>"}` stands for
-such a text; a key of a client's that looks like it gets one more `$`.
+An element of a body and the message read from it are one content, in two lines. A long text inside a value is a content
+of its own, so the client's body and the reply that it replays share one copy; so does an image. In stored JSON,
+`{"$content": "<digest>"}` stands for such a text; a key of a client's that looks like it gets one more `$`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from ..exchange.parts import Element
+from ..exchange.parts import Part, Reasoning, Refusal, Text, ToolCall
+from .recent import Recent
+from .record import bare_part, bare_parts
 from .redact import HIDDEN, Redactor
 from .schema import Row
 
@@ -29,6 +32,12 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
 Binary = Literal["keep", "reference"]
 _ESCAPED = re.compile(r"\$+content")
+_SAID: dict[type, str] = {Text: "text", Reasoning: "text", Refusal: "text", ToolCall: "arguments"}
+"""Of a part that may be long, where."""
+_PLACE = 128
+"""Bytes that a part takes whose text is put away."""
+_OUTLINES = 64
+"""So many that were made are kept: most calls of a server ask for the same."""
 
 
 def digest(data: bytes) -> bytes:
@@ -59,71 +68,116 @@ class Contents:
     def __init__(self, redactor: Redactor, binary: Binary = "keep") -> None:
         self._redactor = redactor
         self._binary = binary
-        self._held: set[bytes] = set()
-        self._stored_as: dict[bytes, bytes] = {}
+        self._held = Recent()
+        """By the digest of what was put, that under which it is stored."""
         self._new: dict[bytes, Row] = {}
-        self._new_stored_as: dict[bytes, bytes] = {}
+        self._new_held: dict[bytes, bytes] = {}
         self._texts: dict[int, tuple[bytes, bytes]] = {}
         """Long texts of the row in the making, by length, and their digests."""
+        self._outlines: dict[bytes, bytes] = {}
         self.mark = object()
         """Stands at what is kept elsewhere of what was put; another one since some of that was dropped."""
-
-    def element(self, value: Any) -> bytes:
-        """As `put`, of an element of a body's list."""
-        if type(value) is not Element:
-            return self.put(value, "body")
-        if value.stored is None or value.stored[0] is not self.mark:
-            value.stored = self.mark, self.put(value, "body"), None
-        return value.stored[1]
+        self.alike = not redactor.hides("content")
+        """Whether an element's `content` is stored as what was read from it would be."""
 
     def put(self, value: Any, kind: str) -> bytes:
         """The digest under which this JSON value (or Struct) is held."""
-        data = encode(value)
-        if len(data) >= _LARGE:
-            return self._put(self._stored(data), kind)
-        key = blake2b(data, digest_size=16).digest()
-        if _MARK not in data:
-            if key in self._held or key in self._new:
-                return key
-            if len(data) < LONG and not self._redactor.concerns(data):
-                self._new[key] = {"digest": key, "kind": kind, "body": data}
-                return key
-        known = self._stored_as.get(key) or self._new_stored_as.get(key)
-        if known is None:
-            stored = self._stored(data)
-            if stored is data:
-                return self._put(data, kind, key)
-            known = self._new_stored_as[key] = self._put(stored, kind)
-        return known
+        return self._put_json(encode(value), kind)
+
+    def put_pair(self, element: Any, line: bytes) -> bytes:
+        """The digest under which a body's element is held together with what stands of its message."""
+        return self._put_json(encode(element) + b"\n" + line, "message")
+
+    def put_said(self, element: dict[str, Any], name: str, line: bytes) -> bytes:
+        """As `put_pair`, where a field of the element is the text of its message: however long, it is read once."""
+        key = self._put_away(element[name])
+        if key is None:
+            return self.put_pair(element, line)
+        data = encode({**element, name: {_REFERENCE: key.hex()}}) + b"\n" + line
+        if data.count(_MARK) > 1 or self._redactor.concerns(data):
+            return self.put_pair(element, line)
+        return self._put(data, "message")
 
     def outline(self, value: Any) -> bytes:
         """This JSON value (or Struct) for a row, its long texts put away."""
         return self._stored(encode(value))
 
+    def common_outline(self, value: Any) -> bytes:
+        """As `outline`, of what most calls have in common."""
+        data = encode(value)
+        known = self._outlines.get(data)
+        if known is None:
+            known = self._stored(data)
+            if len(data) < _LARGE and _MARK not in known:
+                if len(self._outlines) >= _OUTLINES:
+                    self._outlines.clear()
+                self._outlines[data] = known
+        return known
+
+    def parts(self, parts: tuple[Part, ...]) -> bytes:
+        """As `outline`, of these parts without their origins."""
+        away = 0
+        bare: list[Part] = []
+        for part in parts:
+            name = _SAID.get(type(part))
+            key = self._put_away(getattr(part, name)) if name is not None else None
+            part = bare_part(part)
+            if name is not None and key is not None:
+                away += 1
+                part = replace(part, **{name: {_REFERENCE: key.hex()}})
+            bare.append(part)
+        data = encode(bare)
+        if not away:
+            return self._stored(data)
+        if data.count(_MARK) > away or self._redactor.concerns(data) or len(data) >= LONG + _PLACE * away:
+            return self.outline(bare_parts(parts))
+        return data
+
     def take(self) -> list[Row]:
         self._texts.clear()
-        if not self._new and not self._new_stored_as:
+        if not self._new and not self._new_held:
             return []
         taken = list(self._new.values())
-        self._held.update(self._new)
-        self._stored_as.update(self._new_stored_as)
-        self._new, self._new_stored_as = {}, {}
+        self._held.update(self._new_held)
+        self._new, self._new_held = {}, {}
         return taken
 
     def drop(self) -> None:
         self._texts.clear()
-        self._new, self._new_stored_as = {}, {}
+        self._new, self._new_held = {}, {}
         self.mark = object()
 
+    def _put_json(self, data: bytes, kind: str) -> bytes:
+        if len(data) >= _LARGE:
+            return self._put(self._stored(data), kind)
+        key = blake2b(data, digest_size=16).digest()
+        known = self._new_held.get(key) or self._held.get(key)
+        if known is None:
+            stored = self._stored(data)
+            known = self._put(stored, kind, key if stored is data else None)
+            self._new_held[key] = known
+        return known
+
+    def _put_away(self, text: str) -> bytes | None:
+        """The digest of a long text; None where it is short, or not to be stored as it is."""
+        if len(text) < LONG or self._binary == "reference":
+            return None
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            return None
+        return None if self._redactor.knows(data) else self._put(data, "text", self._text_key(data))
+
     def _stored(self, data: bytes) -> bytes:
-        """This JSON as it is stored; the same object when it is as it should be."""
+        """This JSON as it is stored, in as many lines; the same object when it is as it should be."""
         if _MARK in data or self._redactor.concerns(data):
-            return encode(self._outline(decode(data)))
+            return self._outlined(data)
         if len(data) < LONG:
             return data
-        if self._binary == "reference":
-            return encode(self._outline(decode(data)))
-        return self._cut(data)
+        return self._outlined(data) if self._binary == "reference" else self._cut(data)
+
+    def _outlined(self, data: bytes) -> bytes:
+        return b"\n".join([encode(self._outline(decode(line))) for line in data.split(b"\n")])
 
     def _cut(self, data: bytes) -> bytes:
         """With its long texts put away, found in the bytes: there is nothing to hide or to unescape in their names."""
@@ -149,8 +203,9 @@ class Contents:
 
     def _put(self, body: bytes, kind: str, key: bytes | None = None) -> bytes:
         key = key or digest(body)
-        if key not in self._held and key not in self._new:
+        if self._held.get(key) is None and key not in self._new:
             self._new[key] = {"digest": key, "kind": kind, "body": body}
+            self._new_held[key] = key
         return key
 
     def _outline(self, value: Any) -> Any:

@@ -12,12 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..exchange.call import Attempt
-from ..exchange.parts import Message, Origin, Part
+from ..exchange.parts import Message, Origin, Part, Text
 from ..exchange.reply import Choice, ModelReply, TokenTrace, Usage
 from ..exchange.request import ModelRequest
 from ..exchange.tools import Tool
 from .contents import decode, inline, unescaped
-from .encoding import EMPTY, PLAIN, SCALARS, TIMES, Kept, StoredMessage, StoredTool
+from .encoding import EMPTY, ITSELF, PLAIN, SCALARS, TIMES, Kept, StoredMessage, StoredTool
 from .record import CallRecord, Failure, Times
 from .schema import Row
 
@@ -80,7 +80,11 @@ class Decoder:
 
     def _joined(self, row: Row, parent: Kept | None) -> Kept:
         lists: dict[str, list[bytes]] = {}
-        for name, (shared, new) in _lists(row).items():
+        for name, one in _lists(row).items():
+            if one is None:
+                lists[name] = lists["messages"]
+                continue
+            shared, new = one
             before = parent.lists.get(name, []) if parent is not None else []
             lists[name] = before[:shared] + [bytes.fromhex(one) if isinstance(one, str) else one for one in new]
         if "sent" not in lists and row.get("sent_fields") is not None and "messages" in lists:
@@ -117,8 +121,20 @@ class Decoder:
         )
 
     def value(self, digest: bytes) -> Any:
-        """A content as a JSON value."""
-        return inline(self.content(digest), self.content)
+        """A content as a JSON value; of an element and its message the element."""
+        return inline(self.content(digest).partition(b"\n")[0], self.content)
+
+    def message(self, digest: bytes) -> StoredMessage:
+        """A content as a message."""
+        element, _, line = self.content(digest).partition(b"\n")
+        stored = msgspec.convert(inline(line or element, self.content), StoredMessage)
+        if line:
+            own = digest.hex()
+            stored.origin = own if stored.origin == ITSELF or stored.said else ""
+            stored.origins = tuple([own if one == ITSELF else one for one in stored.origins])
+        if stored.said:
+            stored.parts, stored.said = (Text(inline(element, self.content)[stored.said]),), ""
+        return stored
 
     def body(self, row: Row, kept: Kept) -> dict[str, Any] | None:
         """The request's body as received, but for what was redacted."""
@@ -168,7 +184,7 @@ class Decoder:
         return request
 
     def _messages(self, digests: list[bytes], elements: Mapping[str, Any]) -> tuple[Message, ...]:
-        return tuple(_message(msgspec.convert(self.value(one), StoredMessage), elements) for one in digests)
+        return tuple(_message(self.message(one), elements) for one in digests)
 
     def _reply(self, row: Row, kept: Kept) -> ModelReply | None:
         if "reply_id" not in row:
@@ -197,9 +213,12 @@ class Decoder:
         return Choice(row["index"], parts, row["finish"], tokens, row["stop_sequence"])
 
 
-def _lists(row: Row) -> dict[str, tuple[int, list[Any]]]:
-    """Every list of a row that is stored by difference: how much of the parent's, and what is new."""
-    lists: dict[str, tuple[int, list[Any]]] = {}
+def _lists(row: Row) -> dict[str, tuple[int, list[Any]] | None]:
+    """Every list of a row that is stored by difference: how much of the parent's, and what is new.
+
+    None: that of the messages, which comes before it.
+    """
+    lists: dict[str, tuple[int, list[Any]] | None] = {}
     if "request_fields" in row:
         lists["messages"] = row["request_prefix_len"], row["request_contents"]
         for name, one in _listed(row["request_fields"]).lists.items():
@@ -212,7 +231,7 @@ def _lists(row: Row) -> dict[str, tuple[int, list[Any]]]:
 
 
 class _Lists(Struct):
-    lists: dict[str, tuple[int, list[str]]] = {}
+    lists: dict[str, tuple[int, list[str]] | None] = {}
     messages: tuple[int, list[str]] | None = None
 
 
@@ -224,7 +243,7 @@ def _listed(data: bytes) -> _Lists:
 
 
 def _shares(row: Row) -> bool:
-    return bool(row.get("prompt_prefix_len")) or any(shared for shared, _ in _lists(row).values())
+    return bool(row.get("prompt_prefix_len")) or any(one is not None and one[0] for one in _lists(row).values())
 
 
 def _message(stored: StoredMessage, elements: Mapping[str, Any]) -> Message:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from collections.abc import Mapping
+from functools import cached_property
 from operator import attrgetter, is_
 from typing import Any
 
@@ -16,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..exchange.parts import Element, Message, Part, element_of
+from ..exchange.parts import Element, Message, Part, Text, element_of
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest, Sampling
 from ..exchange.tokens import shared_prefix
@@ -39,14 +41,20 @@ TIMES = ("received_at", "sent_at", "first_token_at", "replied_at")
 _times = attrgetter("received", "sent", "first_token", "replied")
 
 
+ITSELF = "="
+"""The digest of the content that says so."""
+
+
 class StoredMessage(Struct, omit_defaults=True):
     role: str
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] = ()
     dialect: str = ""
     origin: str = ""
     """Digest of the body's element that the message was read from."""
     origins: tuple[str, ...] = ()
     """The same for each part."""
+    said: str = ""
+    """The field of that element that is the message's one text; there are no parts then."""
 
 
 class StoredTool(Struct, omit_defaults=True):
@@ -60,25 +68,35 @@ class _Origins:
 
     def __init__(self) -> None:
         self.dialect = ""
-        self.elements: dict[int, bytes] = {}
+        self.lists: list[tuple[list[Any], list[bytes]]] = []
+        """Of the body, and the digests of their elements."""
         self.messages: dict[int, bytes] = {}
 
+    @cached_property
+    def elements(self) -> dict[int, str]:
+        return {id(one): key.hex() for values, keys in self.lists for one, key in zip(values, keys, strict=True)}
+
     def message(self, message: Message) -> StoredMessage:
-        stored = StoredMessage(message.role, bare_parts(message.parts))
-        if self.elements:
-            stored.origin = self._element(message)
-            origins = tuple([self._element(part) for part in message.parts])
-            stored.origins = origins if any(origins) else ()
-            stored.dialect = self.dialect if stored.origin or stored.origins else ""
-        return stored
+        return _stored(message, self.dialect, self.elements)
 
     def tool(self, tool: Tool) -> StoredTool:
-        origin = self._element(tool)
+        origin = _origin(tool, self.elements)
         return StoredTool(replace(tool, origin=None), self.dialect if origin else "", origin)
 
-    def _element(self, value: Any) -> str:
-        origin = getattr(value, "origin", None)
-        return "" if origin is None else self.elements.get(id(origin.body), b"").hex()
+
+def _stored(message: Message, dialect: str, elements: Mapping[int, str]) -> StoredMessage:
+    stored = StoredMessage(message.role, bare_parts(message.parts))
+    if elements:
+        stored.origin = _origin(message, elements)
+        origins = tuple([_origin(part, elements) for part in message.parts])
+        stored.origins = origins if any(origins) else ()
+        stored.dialect = dialect if stored.origin or stored.origins else ""
+    return stored
+
+
+def _origin(value: Any, elements: Mapping[int, str]) -> str:
+    origin = getattr(value, "origin", None)
+    return "" if origin is None else elements.get(id(origin.body), "")
 
 
 _KEPT = 1024
@@ -114,6 +132,8 @@ class Encoder:
         self._redactor = redactor
         self._contents = Contents(redactor, binary)
         self._declared: tuple[tuple[Tool, ...], object, str] = ((), None, "")
+        self._lines: dict[tuple[str, str], bytes] = {}
+        """What stands of a message that is its element's text."""
         self._sampled: tuple[Sampling, str] = (_DEFAULT, "{}")
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._bytes = 0
@@ -132,7 +152,8 @@ class Encoder:
             self._contents.drop()
             raise
         row["new_contents"] = self._contents.take() or None
-        self._keep(record.call_id, kept)
+        if record.rollout_id is not None or record.session_id is not None:  # else no call can continue it
+            self._keep(record.call_id, kept)
         return row
 
     def forget(self, call_id: str) -> None:
@@ -152,14 +173,14 @@ class Encoder:
         if parent is not None and record.parent_call_id is not None:
             self._kept.move_to_end(record.parent_call_id)
         kept = Kept(None, [], {})
-        row: Row = dict(zip(PLAIN, _plain(record), strict=True))
+        row: Row = dict(zip(PLAIN, _plain(record)))  # noqa: B905  # both are of one length
         row["kind"], row["schema_version"] = "call", VERSION
         row["attempts"] = [
             {"replica": one.replica, "started": float(one.started), "ended": float(one.ended), "error": one.error}
             for one in record.attempts
         ]
         row["replica"] = record.attempts[-1].replica if record.attempts else None
-        row.update(zip(TIMES, _times(record.times), strict=True))
+        row.update(zip(TIMES, _times(record.times)))  # noqa: B905  # both are of one length
         if record.error is not None:
             row["error_status"], row["error_kind"] = record.error.status, record.error.kind
             row["error_message"] = self._redactor.text(record.error.message)
@@ -195,21 +216,30 @@ class Encoder:
 
     def _received(self, request: ModelRequest, row: Row, kept: Kept, parent: Kept | None, origins: _Origins) -> None:
         fields = _scalars(request, EMPTY)
+        lists: dict[str, list[bytes]] = {}
         if request.origin is not None:
             origins.dialect = fields["dialect"] = request.origin.dialect
-            body, lists = dict(request.origin.body), {}
+            body = fields["body"] = dict(request.origin.body)
             for name, value in body.items():
-                if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-                    digests = self._elements(value)
-                    origins.elements.update(zip(map(id, value), digests, strict=True))
-                    lists[name] = _in_json(_shared_and_new(f"body.{name}", digests, kept, parent))
+                if type(value) is list and any(isinstance(one, dict) for one in value):
+                    lists[name] = self._elements(value)
+                    origins.lists.append((value, lists[name]))
                     body[name] = None  # keeps its place among the fields
-            fields["body"], fields["lists"] = body, lists
-        shared, new = _shared_and_new("messages", self._messages(request, origins), kept, parent)
+        messages = self._messages(request, origins)
+        shared, new = _shared_and_new("messages", messages, kept, parent)
         row["request_prefix_len"], row["request_contents"] = shared, new
+        if request.origin is not None:
+            fields["lists"] = {name: self._list(name, one, kept, parent) for name, one in lists.items()}
         if request.tools:
             fields["tools"] = self._tools(request.tools, origins)
-        row["request_fields"] = self._contents.outline(fields)
+        row["request_fields"] = self._contents.common_outline(fields)
+
+    def _list(self, name: str, digests: list[bytes], kept: Kept, parent: Kept | None) -> Any:
+        """A body's list for a row; None where it is that of the messages."""
+        if digests == kept.lists["messages"]:
+            kept.lists[f"body.{name}"] = kept.lists["messages"]
+            return None
+        return _in_json(_shared_and_new(f"body.{name}", digests, kept, parent))
 
     def _sent(
         self, sent: ModelRequest, received: ModelRequest | None, kept: Kept, parent: Kept | None, origins: _Origins
@@ -228,26 +258,49 @@ class Encoder:
 
     def _elements(self, values: list[Any]) -> list[bytes]:
         """The digests of a body's elements. Most were put away with an earlier call."""
-        mark, put = self._contents.mark, self._contents.element
+        mark = self._contents.mark
         return [
             value.stored[1]
             if type(value) is Element and value.stored is not None and value.stored[0] is mark
-            else put(value)
+            else self._element(value)
             for value in values
         ]
+
+    def _element(self, value: Any) -> bytes:
+        """Put away together with the message read from it, if it is a shared one."""
+        if type(value) is not Element:
+            return self._contents.put(value, "body")
+        message = value.read[1] if value.read is not None else None
+        if type(message) is Message and element_of(message) is value:
+            key = self._pair(value, message)
+        else:
+            key, message = self._contents.put(value, "body"), None
+        value.stored = self._contents.mark, key, None if message is None else key
+        return key
+
+    def _pair(self, element: Element, message: Message) -> bytes:
+        assert message.origin is not None
+        dialect, parts = message.origin.dialect, message.parts
+        if self._contents.alike and len(parts) == 1 and type(parts[0]) is Text:
+            text = parts[0]
+            if text.text == element.get("content") and not text.id and _origin(text, {id(element): ITSELF}) == "":
+                line = self._lines.get((message.role, dialect))
+                if line is None:
+                    line = encode(StoredMessage(message.role, dialect=dialect, said="content"))
+                    self._lines[message.role, dialect] = line
+                return self._contents.put_said(element, "content", line)
+        stored = _stored(message, dialect, {id(element): ITSELF})
+        return self._contents.put_pair(element, encode(stored))
 
     def _messages(self, request: ModelRequest, origins: _Origins) -> list[bytes]:
         return [self._message(message, origins) for message in request.messages]
 
     def _message(self, message: Message, origins: _Origins) -> bytes:
         element = element_of(message)
-        if element is not None and id(element) in origins.elements:
-            assert element.stored is not None  # as an element of the body, just now
-            mark, body, key = element.stored
-            if key is None:
-                key = self._contents.put(origins.message(message), "message")
-                element.stored = mark, body, key
-            return key
+        if element is not None and (element.stored is None or element.stored[0] is not self._contents.mark):
+            self._element(element)
+        if element is not None and element.stored is not None and element.stored[2] is not None:
+            return element.stored[2]
         known = origins.messages.get(id(message))
         if known is None:
             known = origins.messages[id(message)] = self._contents.put(origins.message(message), "message")
@@ -283,7 +336,7 @@ class Encoder:
     def _choice(self, choice: Choice) -> Row:
         tokens = choice.tokens
         row: Row = {"index": choice.index, "finish": choice.finish, "stop_sequence": choice.stop_sequence}
-        row["parts"] = self._contents.outline(bare_parts(choice.parts))
+        row["parts"] = self._contents.parts(choice.parts)
         row["token_ids"] = None if tokens is None else _typed("i", tokens.ids)
         row["logprobs"] = None if tokens is None else _typed("f", tokens.logprobs)
         row["versions"] = None if tokens is None else array("i", [number for run in tokens.versions for number in run])
@@ -301,11 +354,12 @@ def _sampling(sampling: Sampling) -> str:
     return encode({name: value for name, value in fields.items() if value is not None and value != ()}).decode()
 
 
+_SCALARS_OF_EMPTY = _scalar_values(EMPTY)
+
+
 def _scalars(request: ModelRequest, base: ModelRequest) -> dict[str, Any]:
     """The fields in which a request differs from another, but messages, tools and origin."""
-    values, others = _scalar_values(request), _scalar_values(base)
-    if values == others:
-        return {}
+    values, others = _scalar_values(request), _SCALARS_OF_EMPTY if base is EMPTY else _scalar_values(base)
     fields = {name: value for name, value, other in zip(SCALARS, values, others, strict=True) if value != other}
     if isinstance(fields.get("tool_choice"), Tool):
         fields["tool_choice"] = replace(fields["tool_choice"], origin=None)

@@ -23,7 +23,7 @@ from .contents import digest, references
 from .decoding import Decoder
 from .index import INDEXED, Places, call_key, made_of, mapped, rollout_key
 from .record import CallRecord
-from .schema import VERSION, Row, row_digest
+from .schema import READ, VERSION, Row, row_digest
 from .shard import END_OF_STREAM, MAGIC
 
 _HELD = 8
@@ -306,8 +306,8 @@ def _checked(schema: pa.Schema, path: Path) -> pa.Schema:
     version = (schema.metadata or {}).get(b"nemo_gym.capture")
     if version is None:
         raise ValueError(f"{path}: not a capture shard")
-    if version != str(VERSION).encode():
-        raise ValueError(f"{path}: schema version {version.decode()}; this program reads {VERSION}")
+    if version not in {str(one).encode() for one in READ}:
+        raise ValueError(f"{path}: schema version {version.decode()}; this program reads 1 to {VERSION}")
     return schema
 
 

@@ -29,10 +29,11 @@ class Redactor:
         """Whether this JSON has anything to hide."""
 
     def _concerns(self, data: bytes) -> object:
-        for value in self._bytes:
-            if value in data:
-                return True
-        return self._field.search(data)
+        return self.knows(data) or self._field.search(data)
+
+    def knows(self, text: bytes) -> bool:
+        """Whether a value that is a secret stands in a text."""
+        return any(value in text for value in self._bytes)
 
     def hides(self, name: str) -> bool:
         """Whether a string under this name is a secret."""

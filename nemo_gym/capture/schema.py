@@ -7,7 +7,6 @@ so does its digest.
 
 from __future__ import annotations
 
-from array import array
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -15,7 +14,9 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-VERSION = 1
+VERSION = 2
+"""Since 2 a body's element and the message read from it may be one content. What is older is read by the same rules."""
+READ = frozenset(range(1, VERSION + 1))
 Row = dict[str, Any]
 
 DIGEST = pa.binary(16)
@@ -127,7 +128,7 @@ COLUMNS: tuple[Column, ...] = (
 SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS], metadata={"nemo_gym.capture": str(VERSION)})
 _DIGESTED = tuple(column.name for column in COLUMNS if column.name not in ("digest", "chain", "new_contents"))
 
-_packed = msgspec.msgpack.Encoder(enc_hook=array.tobytes).encode
+_packed = msgspec.msgpack.Encoder(enc_hook=memoryview).encode
 
 
 def row_digest(row: Row) -> bytes:

@@ -42,7 +42,7 @@ def _sent_messages(decoder: Decoder, row: Row, kept: Kept) -> list[str] | None:
 
 
 def _whole(decoder: Decoder, digests: list[bytes] | None) -> list[str] | None:
-    return None if digests is None else [encode(decoder.value(one)).decode() for one in digests]
+    return None if digests is None else [encode(decoder.message(one)).decode() for one in digests]
 
 
 def _body(decoder: Decoder, row: Row, kept: Kept) -> str | None:

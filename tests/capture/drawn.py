@@ -5,11 +5,23 @@ from __future__ import annotations
 from array import array
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from records import record
 
 from nemo_gym.capture.record import CallRecord, Failure, Times
 from nemo_gym.exchange.call import Attempt
-from nemo_gym.exchange.parts import Media, Message, Origin, Other, Reasoning, Refusal, Text, ToolCall, ToolResult
+from nemo_gym.exchange.parts import (
+    Element,
+    Media,
+    Message,
+    Origin,
+    Other,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace, Usage
 from nemo_gym.exchange.request import ModelRequest, Sampling
 from nemo_gym.exchange.tools import Tool
@@ -100,10 +112,34 @@ failures = st.builds(Failure, st.integers(100, 599), texts, texts)
 
 
 @st.composite
+def read_of_shared_elements(draw: st.DrawFn) -> ModelRequest:
+    """As a dialect reads a body whose elements other bodies have too; some were read into something else."""
+    request = draw(requests)
+    elements, read = [], []
+    for message in request.messages:
+        said = [part.text for part in message.parts if isinstance(part, Text)]
+        fields = {"role": message.role, "content": said[0]} if said and draw(st.booleans()) else draw(objects)
+        element = Element(fields)
+        own = [None, Origin("chat", element)]
+        parts = tuple(
+            replace(part, origin=draw(st.sampled_from(own))) if isinstance(part, Text | ToolCall) else part
+            for part in message.parts
+        )
+        message = Message(message.role, parts, Origin("chat", element))
+        element.read = (read_of_shared_elements, message if draw(st.integers(0, 3)) else parts)
+        elements.append(element)
+        read.append(message)
+    body = {"messages": elements, **draw(objects)}
+    if draw(st.booleans()):
+        body["tools"] = [*elements[:1], *draw(st.lists(objects, max_size=2))]
+    return replace(request, messages=tuple(read), origin=Origin("chat", body))
+
+
+@st.composite
 def records(draw: st.DrawFn, earlier: list[CallRecord] | None = None) -> CallRecord:
     """Any record; it may name an earlier one as its parent, and begin as that one does."""
     parent = draw(st.none() | st.sampled_from(earlier)) if earlier else None
-    received = draw(st.none() | requests)
+    received = draw(st.none() | requests | read_of_shared_elements())
     answer = draw(st.none() | replies)
     if parent is not None:
         if received is not None and parent.received is not None and draw(st.booleans()):

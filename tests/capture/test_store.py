@@ -13,7 +13,7 @@ from records import chat_request, conversation, record, reply
 from nemo_gym.capture import CaptureStore, Receipt, ShardWriter
 from nemo_gym.capture.columns import to_batch, to_rows
 from nemo_gym.capture.record import CallRecord, Failure
-from nemo_gym.capture.schema import COLUMNS, SCHEMA
+from nemo_gym.capture.schema import COLUMNS, SCHEMA, VERSION
 from nemo_gym.exchange.parts import ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply
 
@@ -143,7 +143,7 @@ def test_other_files_are_named_and_not_fatal(store, made, caplog):
     assert list(store.calls()) == made
     warned = [one.getMessage() for one in caplog.records]
     assert sorted(one.rpartition("/")[2] for one in warned) == [
-        "later.arrows: schema version 99; this program reads 1",
+        f"later.arrows: schema version 99; this program reads 1 to {VERSION}",
         "other.arrows: not a capture shard",
     ]
 
