@@ -35,7 +35,7 @@ class NotFinite(ValueError):
         self.value = value
 
 
-def decode_body(data: bytes) -> Any:
+def decode_body(data: bytes | str) -> Any:
     """As `decode`, of what will be passed on. Raises NotFinite too."""
     try:
         return _decoder.decode(data)

@@ -34,14 +34,14 @@ def shown(choice: Choice, dialect: str) -> tuple[Part, ...]:
 def _cut_off(part: Part) -> bool:
     if not isinstance(part, ToolCall):
         return False
-    if part.origin is not None and part.origin.dialect == "responses":
-        return part.origin.body.get("status") == "incomplete"  # a provider of this dialect says so itself
-    if part.custom:
-        return True
-    if part.origin is not None and part.origin.dialect == "messages":
+    origin = part.origin
+    status = origin.body.get("status") if origin is not None and origin.dialect == "responses" else None
+    if part.custom or status == "incomplete":
+        return status != "completed"  # of free text only a provider of this dialect can say that it is whole
+    if origin is not None and origin.dialect == "messages":
         return True  # its input is an object however little of it was generated
     try:
-        msgspec.json.decode(part.arguments or "{}")
+        msgspec.json.decode(part.arguments)
     except (msgspec.DecodeError, UnicodeError):
         return True
     return False

@@ -58,11 +58,21 @@ def read_error(dialect: str, status: int, headers: Mapping[str, str], body: byte
         status,
         kind_of(status),
         message[:_MESSAGE_LIMIT],
-        code=code if isinstance(code, str) else None,
+        code=code if isinstance(code, str) else str(code) if type(code) is int else None,
         param=param if isinstance(param, str) else None,
         retry_after=retry_after(headers),
         origin=Origin(dialect, said) if said else None,
     )
+
+
+def instead(dialect: str, body: Any) -> ModelError | None:
+    """What a backend says in the place of a reply, under a status that says all is well; None when it is no error."""
+    if not isinstance(body, Mapping) or not (body.get("error") or body.get("object") == "error"):
+        return None
+    said = body.get("error") or body
+    code = said.get("code") if isinstance(said, Mapping) else None
+    status = code if type(code) is int and 400 <= code < 600 else 502
+    return read_error(dialect, status, {}, codec.encode(body))
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ..exchange.soundness import unsound
 from ..exchange.tools import Toolbox
 from ..lineage.prefix import broken
 from ..web import logs
-from .callids import restored
+from .callids import distinct, restored
 from .delivery import ClientGone, Delivery
 from .hangup import HangUp
 from .reuse import Asked, Sample
@@ -189,6 +189,8 @@ class Answer:
             deadline.cancel()
         if wrong := unsound(reply):
             raise ModelError(502, "backend", f"the backend's reply is malformed: {wrong}")
+        if self.dialect.name != "responses" and "cancelled" in [choice.finish for choice in reply.choices]:
+            raise ModelError(502, "backend", "the backend cancelled the reply")  # A19: no other dialect can say so
         return stamped(reply, version)
 
     def _too_late(self) -> None:
@@ -222,7 +224,7 @@ class Answer:
         if request.tools and any(type(part) is ToolCall for choice in reply.choices for part in choice.parts):
             toolbox = Toolbox(request.tools)
             reply = replace(reply, choices=tuple(_bind(choice, toolbox) for choice in reply.choices))
-        reply = restored(reply, request)
+        reply = distinct(restored(reply, request))
         head = self.delivery.head
         if head is not None:
             origin = None if head.origin is None else reply.origin

@@ -170,10 +170,7 @@ class ModelApp:
         dialect = self._dialects.get(path)
         if method == "POST" and (dialect is not None or path == counting.PATH):
             await self._call(dialect, rollout_id, headers, receive, delivery)
-        elif dialect is not None or path == counting.PATH or (method, path) in _WRONG_METHOD:
-            words = f"{path} does not take {method}"
-            await delivery.whole(route_error(path, 405, words), 405, [(b"allow", b"POST")])
-        elif method == "GET" and path.startswith(_RESPONSES) and path != _RESPONSES:
+        elif method in ("GET", "HEAD") and path.startswith(_RESPONSES) and path != _RESPONSES:
             await self._stored(path.removeprefix(_RESPONSES), headers, delivery)
         elif method in ("GET", "HEAD") and path in ("/health", "/ready", "/v1/models", "/metrics"):
             await self._status.answer(path, headers, delivery)
@@ -185,6 +182,8 @@ class ModelApp:
             await weights.answer(self, path, scope, receive, delivery)
         elif rollout_id is not None and (method, path) in (("POST", "/seal"), ("GET", "/calls")):
             await self._records.answer(path, rollout_id, scope, receive, delivery)
+        elif (allowed := b"POST" if dialect is not None else _METHODS.get(path)) is not None:
+            await delivery.whole(route_error(path, 405, f"{path} does not take {method}"), 405, [(b"allow", allowed)])
         else:
             await delivery.whole(route_error(path, 404, f"no such route: {method} {path}"), 404)
 
@@ -284,4 +283,9 @@ def _body_too_large(limit: int) -> ModelError:
     return ModelError(413, "too_large", f"the body is larger than {limit} bytes (max_body_bytes)")
 
 
-_WRONG_METHOD = {("POST", path) for path in ("/health", "/ready", "/v1/models", "/metrics")}
+_METHODS = (
+    dict.fromkeys(("/health", "/ready", "/v1/models", "/metrics"), b"GET, HEAD")
+    | dict.fromkeys((counting.PATH, *weights.PATHS), b"POST")
+    | {policy.PATH: b"GET, PUT", engines.PATH: b"GET, POST"}
+)
+"""What a route takes, by its path; those of the dialects take POST."""

@@ -1,12 +1,15 @@
-"""Ids that were too long for the backend (R15): a reply that names what stood for one gets the client's own again."""
+"""Ids of a reply's calls, as its client gets them: those that were too long for the backend are its own again (R15),
+and none stands for two calls, since results bind by it (R10)."""
 
 from __future__ import annotations
+
+from itertools import count
 
 from msgspec.structs import replace
 
 from ..exchange.ids import LONGEST, fitted
 from ..exchange.parts import Part, ToolCall, ToolResult
-from ..exchange.reply import ModelReply
+from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 
 
@@ -19,6 +22,29 @@ def restored(reply: ModelReply, request: ModelRequest) -> ModelReply:
         return reply
     choices = [replace(one, parts=tuple(_restored(part, known) for part in one.parts)) for one in reply.choices]
     return replace(reply, choices=tuple(choices))
+
+
+def distinct(reply: ModelReply) -> ModelReply:
+    """The reply itself, unless its backend gave two calls of one choice the same id."""
+    ids = [[part.call_id for part in choice.parts if type(part) is ToolCall] for choice in reply.choices]
+    if not any(len(set(one)) < len(one) for one in ids):
+        return reply
+    return replace(reply, choices=tuple(map(_told_apart, reply.choices)))
+
+
+def _told_apart(choice: Choice) -> Choice:
+    taken = {part.call_id for part in choice.parts if type(part) is ToolCall}
+    seen: set[str] = set()
+    parts: list[Part] = []
+    for part in choice.parts:
+        if type(part) is ToolCall and part.call_id in seen:
+            name = next(name for n in count(2) if (name := f"{part.call_id}_{n}") not in taken)
+            part = replace(part, call_id=name, id="", origin=None)
+            taken.add(name)
+        if type(part) is ToolCall:
+            seen.add(part.call_id)
+        parts.append(part)
+    return replace(choice, parts=tuple(parts))
 
 
 def _ids(request: ModelRequest) -> set[str]:

@@ -11,7 +11,8 @@ import msgspec
 
 from ..backends.backend import Capabilities
 from ..dialects import messages
-from ..exchange.errors import ModelError
+from ..dialects.failures import error_object
+from ..exchange.errors import ErrorKind, ModelError
 from ..web import workers
 from .delivery import Delivery
 from .metrics import merged
@@ -125,16 +126,17 @@ def models(names: Sequence[str], capabilities: Capabilities | None, created: int
     return {"object": "list", "data": entries}
 
 
-def error_body(message: str, kind: str = "invalid") -> dict[str, Any]:
-    """Of a route that belongs to no dialect."""
-    return {"error": {"message": message, "type": kind, "code": None, "param": None}}
+def error_body(message: str, kind: ErrorKind = "invalid") -> dict[str, Any]:
+    """Of a route that belongs to no dialect: as OpenAI has it (A5)."""
+    return {"error": error_object(ModelError(400, kind, message))}
 
 
 def route_error(path: str, status: int, message: str) -> dict[str, Any]:
     """A path or a method that is no route, in the words of the API that the path belongs to."""
+    kind: ErrorKind = "not_found" if status == 404 else "invalid"
     if path.startswith(_MESSAGES):
-        return messages.write_error(ModelError(status, "not_found" if status == 404 else "invalid", message))
-    return error_body(message)
+        return messages.write_error(ModelError(status, kind, message))
+    return error_body(message, kind)
 
 
 def _reason(body: bytes) -> str:

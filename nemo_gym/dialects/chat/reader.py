@@ -16,15 +16,21 @@ from ...exchange.reply import ModelReply
 from .. import codec, failures
 from ..sse import Decoder
 from .reply import read_reply, read_trace
-from .request import NAME
+from .request import NAME, read_part
 
-_TEXTS = {"content": Text, "reasoning_content": Reasoning, "reasoning": Reasoning, "refusal": Refusal}
+_TEXTS: dict[str, type[Text] | type[Reasoning] | type[Refusal]] = {
+    "content": Text,
+    "reasoning_content": Reasoning,
+    "reasoning": Reasoning,
+    "refusal": Refusal,
+}
+_OTHER_NAME = {"reasoning_content": "reasoning", "reasoning": "reasoning_content"}
 
 
 class _Choice:
     def __init__(self) -> None:
         self.message: dict[str, Any] = {"role": "assistant"}
-        self.calls: dict[int, dict[str, Any]] = {}
+        self.calls = _Calls()
         self.fields: dict[str, Any] = {}
         self.token_ids: list[int] | None = None
         self.logprobs: list[dict[str, Any]] | None = None
@@ -35,8 +41,8 @@ class _Choice:
         message = dict(self.message)
         for field, half in self.half.items():
             message[field] = message.get(field, "") + codec.whole_text(half)
-        if self.calls:
-            message["tool_calls"] = [self.calls[place] for place in sorted(self.calls)]
+        if calls := self.calls.whole():
+            message["tool_calls"] = calls
         body = {**self.fields, "index": index, "message": message}
         if self.token_ids is not None:
             body["token_ids"] = self.token_ids
@@ -86,15 +92,15 @@ class ChatReader:
         return read_reply({**self._body, "object": "chat.completion", "choices": choices})
 
     def _event(self, data: str) -> list[Increment]:
-        if data.strip() == "[DONE]":
-            self._done = True
-            return []
-        if self._done:
+        said = data.strip()
+        self._done |= said == "[DONE]"
+        if self._done or not said:
             return []
         try:
             chunk = codec.decode(data, halves=True)
-            if chunk.get("error"):
-                raise _failure(chunk, data)
+            told = failures.instead(NAME, chunk)
+            if told is not None:
+                raise told
             return self._chunk(chunk)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             raise ModelError(502, "backend", "The backend's stream is malformed.") from None
@@ -110,7 +116,7 @@ class ChatReader:
         return increments
 
     def _choice(self, body: dict[str, Any]) -> list[Increment]:
-        index = body.get("index", 0)
+        index = _index(body.get("index", 0))
         choice = self._choices.setdefault(index, _Choice())
         for field in ("finish_reason", "stop_reason", "meta_info", "weight_versions"):
             if body.get(field) is not None:
@@ -129,28 +135,36 @@ class ChatReader:
         return [Increment(part, index, trace if place == 0 else None) for place, part in enumerate(parts)]
 
 
-def _failure(chunk: dict[str, Any], data: str) -> ModelError:
-    error = chunk["error"]
-    code = error.get("code") if isinstance(error, dict) else None
-    status = code if isinstance(code, int) and 400 <= code < 600 else 502
-    return failures.read_error(NAME, status, {}, data.encode())
-
-
 def _delta(choice: _Choice, delta: dict[str, Any]) -> list[Part]:
     parts: list[Part] = []
     for field, value in delta.items():
         if field in _TEXTS:
-            if isinstance(value, str):
-                text = _text(choice, field, value)
-                choice.message[field] = choice.message.get(field, "") + text
-                if text:
-                    parts.append(_TEXTS[field](text))
+            parts += [part for piece in _pieces(field, value) if (part := _hear(choice, *piece)) is not None]
         elif field == "tool_calls":
             for call in value or ():
-                _add_call(choice.calls, call)
+                choice.calls.add(call)
         elif field != "role" and value is not None:
             choice.message[field] = value
     return parts
+
+
+def _pieces(field: str, value: Any) -> list[tuple[str, str]]:
+    """What a delta says, by field; some servers tell their thoughts as parts of the content."""
+    if isinstance(value, str):
+        return [(field, value)]
+    said = [read_part(part) for part in value] if isinstance(value, list) else []
+    named = {Text: "content", Reasoning: "reasoning_content", Refusal: "refusal"}
+    return [(named[type(one)], one.text) for one in said if isinstance(one, Text | Reasoning | Refusal)]
+
+
+def _hear(choice: _Choice, field: str, value: str) -> Part | None:
+    """What of a text can go on. Of thoughts told twice, under both names that they have, the first are heard."""
+    other = _OTHER_NAME.get(field)
+    if other is not None and choice.message.get(other):
+        return None
+    text = _text(choice, field, value)
+    choice.message[field] = choice.message.get(field, "") + text
+    return _TEXTS[field](text) if text else None
 
 
 def _text(choice: _Choice, field: str, value: str) -> str:
@@ -161,23 +175,46 @@ def _text(choice: _Choice, field: str, value: str) -> str:
     return codec.whole_text(value)
 
 
-def _add_call(calls: dict[int, dict[str, Any]], delta: dict[str, Any]) -> None:
-    """Fragments of one call by its index; a server that sends none sends whole calls."""
-    place = delta.get("index")
-    if place is None:
-        place = len(calls)
-    call = calls.setdefault(place, {"id": "", "type": "function"})
-    for field, value in delta.items():
-        if field in ("function", "custom"):
-            body = call.setdefault(field, {})
-            for name, piece in (value or {}).items():
-                # The name comes once; some servers repeat it in every fragment.
-                if name != "name" and isinstance(piece, str):
-                    body[name] = body.get(name, "") + piece
-                elif piece:
-                    body[name] = piece
-        elif field != "index" and value:
-            call[field] = value
+class _Calls:
+    """Calls gathered from their fragments, by index; a server that sends none sends whole calls."""
+
+    def __init__(self) -> None:
+        self._told: list[tuple[int, dict[str, Any]]] = []
+        self._last: dict[int, dict[str, Any]] = {}
+        """By index, the call that the next fragment is of."""
+
+    def whole(self) -> list[dict[str, Any]]:
+        return [call for _, call in sorted(self._told, key=lambda one: one[0])]
+
+    def add(self, delta: dict[str, Any]) -> None:
+        index = len(self._told) if delta.get("index") is None else _index(delta["index"])
+        call = self._last.get(index)
+        if call is None or _is_another(call, delta):
+            call = self._last[index] = {"id": "", "type": "function"}
+            self._told.append((index, call))
+        for field, value in delta.items():
+            if field in ("function", "custom"):
+                body = call.setdefault(field, {})
+                for name, piece in (value or {}).items():
+                    # The name comes once; some servers repeat it in every fragment.
+                    if name != "name" and isinstance(piece, str):
+                        body[name] = body.get(name, "") + piece
+                    elif piece:
+                        body[name] = piece
+            elif field != "index" and value:
+                call[field] = value
+
+
+def _is_another(call: dict[str, Any], delta: dict[str, Any]) -> bool:
+    """Whether a fragment begins a call of its own, at the index of one before: some servers number each call 0."""
+    named = (delta.get("function") or delta.get("custom") or {}).get("name")
+    return bool(named and delta.get("id") and call["id"] and delta["id"] != call["id"])
+
+
+def _index(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError("an index is a whole number")
+    return value
 
 
 def stream_reader() -> ChatReader:

@@ -23,7 +23,8 @@ from ...exchange.reply import Choice, Finish, ModelReply, TokenTrace, Usage
 from ...exchange.request import ModelRequest
 from ...exchange.tokens import packed
 from ...exchange.tools import Tool
-from .. import codec
+from .. import codec, failures
+from ..counts import tokens
 from .request import NAME, read_assistant
 
 _FINISH: dict[str, Finish] = {
@@ -45,7 +46,8 @@ def read_reply(body: Mapping[str, Any]) -> ModelReply:
     try:
         return _read_reply(body)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise ModelError(502, "backend", "The backend's reply is not a Chat Completions object.") from None
+        unread = ModelError(502, "backend", "The backend's reply is not a Chat Completions object.")
+        raise failures.instead(NAME, body) or unread from None
 
 
 class _Sampled(Struct, gc=False):
@@ -196,20 +198,11 @@ def with_call_ids(parts: Iterable[Part], reply_id: str, choice: int) -> tuple[Pa
 def read_usage(usage: Mapping[str, Any] | None) -> Usage:
     usage = usage or {}
     return Usage(
-        prompt=_tokens(usage.get("prompt_tokens")),
-        completion=_tokens(usage.get("completion_tokens")),
-        reasoning=_tokens((usage.get("completion_tokens_details") or {}).get("reasoning_tokens")),
-        cached=_tokens((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
+        prompt=tokens(usage.get("prompt_tokens")),
+        completion=tokens(usage.get("completion_tokens")),
+        reasoning=tokens((usage.get("completion_tokens_details") or {}).get("reasoning_tokens")),
+        cached=tokens((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
     )
-
-
-def _tokens(value: Any) -> int | None:
-    """A count, however it was spelled; what is none is unknown."""
-    if value is None or (type(value) is int and 0 <= value < 2**31):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if 0 <= value < 2**31 and value == int(value) else None
 
 
 def read_trace(ids: Sequence[int] | None, logprobs: Sequence[Mapping[str, Any]] | None) -> TokenTrace | None:
@@ -289,7 +282,7 @@ def content_is_empty(parts: Iterable[Part]) -> bool:
 
 def write_finish(choice: Choice, request: ModelRequest) -> str:
     """With calls it is `tool_calls`, but for a named tool, where it is as the provider has it (B5)."""
-    if choice.finish == "stop" and not isinstance(request.tool_choice, Tool):
+    if choice.finish in ("stop", "stop_sequence") and not isinstance(request.tool_choice, Tool):
         called = any(isinstance(part, ToolCall) for part in choice.parts)
         return "tool_calls" if called else "stop"
     return _WRITTEN.get(choice.finish, choice.finish)

@@ -114,15 +114,17 @@ def _read_content(content: Any) -> Iterable[Part]:
         yield Text(content)
         return
     for part in content or ():
-        yield _read_part(part)
+        yield read_part(part)
 
 
-def _read_part(part: Mapping[str, Any]) -> Part:
+def read_part(part: Mapping[str, Any]) -> Part:
     kind, origin = part["type"], Origin(NAME, part)
     if kind == "text":
         return Text(part["text"], origin=origin)
     if kind == "refusal":
         return Refusal(part["refusal"])
+    if kind == "thinking":
+        return Reasoning(_thought(part["thinking"]), origin=origin)  # as Mistral's models reply
     if kind == "image_url":
         return Media("image", part["image_url"]["url"], origin)
     if kind == "input_audio":
@@ -131,6 +133,10 @@ def _read_part(part: Mapping[str, Any]) -> Part:
     if kind == "file" and isinstance(part["file"].get("file_data"), str):
         return Media("document", part["file"]["file_data"], origin)
     return Other(NAME, part)
+
+
+def _thought(said: Any) -> str:
+    return said if isinstance(said, str) else "".join([part["text"] for part in said if part["type"] == "text"])
 
 
 def _read_tool(tool: Mapping[str, Any]) -> Tool:

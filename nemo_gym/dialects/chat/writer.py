@@ -92,6 +92,8 @@ class ChatWriter:
         out = b"".join(self._end(choice) for choice in reply.choices)
         if self._usage:
             out += frame(codec.encode({**self._head, "choices": [], "usage": write_usage(reply)}))
+        elif not self._streams:
+            out += frame(codec.encode({**self._head, "choices": []}))  # a client makes its object of some chunk (B3)
         return out + DONE
 
     def fail(self, error: ModelError) -> bytes:

@@ -238,9 +238,9 @@ def read_input(call: ToolCall) -> tuple[dict[str, Any], str]:
         value: Any = {"input": call.arguments}
         return value, codec.encode(value).decode()
     try:
-        value, text = codec.decode(call.arguments), call.arguments
+        value, text = codec.decode_body(call.arguments), call.arguments
     except (ValueError, RecursionError):
-        return {}, "{}"
+        return {}, "{}"  # NaN too: what JSON has in its place would be made up
     if not isinstance(value, dict):
         return {}, "{}"
     if not codec.is_strict(text):

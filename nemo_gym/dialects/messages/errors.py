@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...exchange.errors import ModelError
-from .. import failures
+from .. import codec, failures
 
 _TYPES: dict[str, str] = {
     "invalid": "invalid_request_error",
@@ -48,6 +48,14 @@ def read_error(status: int, headers: Mapping[str, str], body: bytes) -> ModelErr
         code = details.get("error_code") if isinstance(details, Mapping) else None
         error.code = code if isinstance(code, str) else None
     return error
+
+
+def instead(body: Any) -> ModelError | None:
+    """What a backend says in the place of a reply or in the midst of one; None when it is no error."""
+    if not isinstance(body, Mapping) or not (body.get("type") == "error" or body.get("error")):
+        return None
+    kind = _found(body).get("type")
+    return read_error(STATUS.get(kind, 502) if isinstance(kind, str) else 502, {}, codec.encode(body))
 
 
 def write_error(error: ModelError) -> dict[str, Any]:

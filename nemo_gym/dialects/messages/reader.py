@@ -16,7 +16,7 @@ from ...exchange.reply import ModelReply
 from .. import codec
 from ..sse import Decoder
 from .blocks import NAME, read_block
-from .errors import STATUS, read_error
+from .errors import instead
 from .reply import alike, apart, read_folded
 
 _TEXTS: dict[str, tuple[str, type[Text] | type[Reasoning]]] = {
@@ -69,14 +69,14 @@ class MessagesReader:
         return read_folded({**self._message, "content": blocks}, said)
 
     def _event(self, data: str) -> list[Part]:
-        if self._ended or data.strip() == "[DONE]":
+        if self._ended or data.strip() in ("", "[DONE]"):
             return []
         try:
             event = codec.decode(data, halves=True)
-            kind = event.get("type")
-            if kind == "error":
-                raise _failure(event, data)
-            return self._read(kind, event)
+            told = instead(event)
+            if told is not None:
+                raise told
+            return self._read(event.get("type"), event)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             raise ModelError(502, "backend", "The backend's stream is malformed.") from None
 
@@ -99,7 +99,8 @@ class MessagesReader:
         return []
 
     def _start(self, place: int, body: dict[str, Any]) -> list[Part]:
-        assert self._message is not None
+        if self._message is None:
+            raise ValueError("a block comes after the message's start")
         block = self._blocks[place] = _Block(body)
         before = self._blocks.get(place - 1)
         if before is not None and alike(before.body, body):
@@ -176,12 +177,6 @@ def _read_object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _failure(event: dict[str, Any], data: str) -> ModelError:
-    error = event.get("error")
-    kind = error.get("type") if isinstance(error, dict) else None
-    return read_error(STATUS.get(kind, 502) if isinstance(kind, str) else 502, {}, data.encode("utf-8", "replace"))
 
 
 def stream_reader() -> MessagesReader:

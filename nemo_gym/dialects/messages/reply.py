@@ -17,7 +17,9 @@ from ...exchange.reply import Choice, Finish, ModelReply, Usage
 from ...exchange.request import ModelRequest
 from ...exchange.tools import Toolbox
 from .. import cutoff
+from ..counts import tokens
 from .blocks import NAME, read_block, write_call
+from .errors import instead
 from .signature import sign
 
 _FINISH: dict[str, Finish] = {
@@ -55,7 +57,8 @@ def read_folded(body: Mapping[str, Any], arguments: Mapping[int, str]) -> ModelR
     try:
         return _read_reply(body, arguments)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise ModelError(502, "backend", "The backend's reply is not a Messages object.") from None
+        unread = ModelError(502, "backend", "The backend's reply is not a Messages object.")
+        raise instead(body) or unread from None
 
 
 def _read_reply(body: Mapping[str, Any], arguments: Mapping[int, str]) -> ModelReply:
@@ -108,12 +111,12 @@ def _read_finish(body: Mapping[str, Any]) -> tuple[Finish, str | None]:
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage:
     usage = usage or {}
-    fresh = usage.get("input_tokens")
-    cached, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
+    fresh = tokens(usage.get("input_tokens"))
+    cached, written = tokens(usage.get("cache_read_input_tokens")), tokens(usage.get("cache_creation_input_tokens"))
     return Usage(
         prompt=None if fresh is None else fresh + (cached or 0) + (written or 0),
-        completion=usage.get("output_tokens"),
-        reasoning=(usage.get("output_tokens_details") or {}).get("thinking_tokens"),
+        completion=tokens(usage.get("output_tokens")),
+        reasoning=tokens((usage.get("output_tokens_details") or {}).get("thinking_tokens")),
         cached=cached,
     )
 

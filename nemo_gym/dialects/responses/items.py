@@ -187,10 +187,12 @@ def read_output(items: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
     """A backend's output items as the parts of a reply."""
     for item in items:
         parts = _assistant_parts(item)
-        if parts is None:
+        if parts is not None:
+            yield from parts
+        elif isinstance(item["type"], str):
             yield Other(NAME, item)
         else:
-            yield from parts
+            raise TypeError("an item has a type")
 
 
 # ---- writing: for a backend

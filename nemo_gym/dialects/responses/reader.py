@@ -98,10 +98,13 @@ class ResponsesReader:
         return read_reply({**(self._created or {}), **response, "output": output})
 
     def _event(self, data: str) -> list[Part]:
-        if self._response is not None or data.strip() == "[DONE]":
+        if self._response is not None or data.strip() in ("", "[DONE]"):
             return []
         try:
             event = codec.decode(data, halves=True)
+            told = failures.instead(NAME, event)
+            if told is not None:
+                raise told
             return self._read(event.get("type", ""), event)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             raise _malformed() from None
@@ -113,7 +116,7 @@ class ResponsesReader:
             self._created = self._created or codec.whole(event["response"])
         elif kind == "error":
             error = {key: event.get(key) for key in ("message", "code", "param")}
-            raise failures.read_error(NAME, 502, {}, codec.encode({"error": event.get("error") or error}))
+            raise failures.read_error(NAME, 502, {}, codec.encode({"error": error}))
         elif kind == "response.output_item.added":
             self._added(event)
         elif kind == "response.output_item.done":

@@ -15,7 +15,8 @@ from ...exchange.errors import ModelError
 from ...exchange.parts import Origin, Other, Part, Reasoning, Refusal, Text, ToolCall
 from ...exchange.reply import Choice, Finish, ModelReply, Usage
 from ...exchange.request import ModelRequest
-from .. import cutoff
+from .. import cutoff, failures
+from ..counts import tokens
 from . import hosted
 from .ids import item_id
 from .items import NAME, read_output, write_call
@@ -244,7 +245,8 @@ def read_reply(body: Mapping[str, Any]) -> ModelReply:
     try:
         return _read_reply(body)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise ModelError(502, "backend", "The backend's reply is not a Responses object.") from None
+        unread = ModelError(502, "backend", "The backend's reply is not a Responses object.")
+        raise failures.instead(NAME, body) or unread from None
 
 
 def _read_reply(body: Mapping[str, Any]) -> ModelReply:
@@ -291,8 +293,8 @@ def _read_finish(body: Mapping[str, Any], parts: tuple[Part, ...]) -> Finish:
 def read_usage(usage: Mapping[str, Any] | None) -> Usage:
     usage = usage or {}
     return Usage(
-        prompt=usage.get("input_tokens"),
-        completion=usage.get("output_tokens"),
-        reasoning=(usage.get("output_tokens_details") or {}).get("reasoning_tokens"),
-        cached=(usage.get("input_tokens_details") or {}).get("cached_tokens"),
+        prompt=tokens(usage.get("input_tokens")),
+        completion=tokens(usage.get("output_tokens")),
+        reasoning=tokens((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
+        cached=tokens((usage.get("input_tokens_details") or {}).get("cached_tokens")),
     )
