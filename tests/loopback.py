@@ -36,4 +36,4 @@ async def serving(app: Any, sock: socket.socket | None = None) -> AsyncIterator[
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
         server.should_exit = True
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)

@@ -234,7 +234,7 @@ class World:
             text=True,
         )
 
-    def run(self, *args, command="run", config=True, seconds=60):
+    def run(self, *args, command="run", config=True, seconds=180):
         paths = ["+config_paths=[run.yaml]", f"++capture.dir={self.folder}/captures"] if config else []
         process = self.start(command, *paths, *args)
         out, err = process.communicate(timeout=seconds)

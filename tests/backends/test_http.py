@@ -60,9 +60,9 @@ async def test_tries_are_counted_under_429(tmp_path: Path) -> None:
 async def test_a_hang_up_ends_the_work_of_the_backend(tmp_path: Path) -> None:  # A9
     async with bench(tmp_path, [Answer(hang=True)], retries=3) as at:
         with contextlib.suppress(httpx.HTTPError):
-            async with httpx.AsyncClient(timeout=0.5) as client:
+            async with httpx.AsyncClient(timeout=httpx.Timeout(60, read=0.5)) as client:
                 await client.post(f"{at.url}/v1/chat/completions", json={"messages": HELLO})
-        for _ in range(200):
+        for _ in range(1200):
             if at.backend.hung_up and at.records():
                 break
             await asyncio.sleep(0.05)
@@ -78,7 +78,7 @@ async def test_a_slow_try_is_given_up_for_another_endpoint(tmp_path: Path) -> No
         async with bench(tmp_path, [], **settings) as at:
             assert [await said(at, f"r{number}") for number in range(20)] == ["quick"] * 20  # own endpoints of both
             records = at.records()
-        for _ in range(200):
+        for _ in range(1200):
             if slow.hung_up == len(slow.calls):
                 break
             await asyncio.sleep(0.05)

@@ -159,7 +159,7 @@ async def test_a_receipt_is_written_soon_when_no_call_comes(tmp_path, monkeypatc
     monkeypatch.setattr(writer._shards.current._file, "sync", lambda: synced.append(1))
     writer.receipt(Receipt(one.call_id, True, 1.0))
     assert CaptureStore(tmp_path).receipts() == {}
-    for _ in range(100):
+    for _ in range(1200):
         await asyncio.sleep(0.05)
         if CaptureStore(tmp_path).receipts():
             break

@@ -95,7 +95,7 @@ async def test_server_that_dies_at_start_is_named_with_its_last_words(launcher_o
 async def test_why_a_server_is_not_ready_and_a_start_that_is_broken_off(launcher_of):
     launcher = launcher_of("++policy_model.responses_api_models.local_tiny.ready_after_s=100")
     starting = asyncio.create_task(launcher.up(quiet()))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not any(row["note"] == "weights are being read" for row in launcher.describe()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     tree = family(launcher)
@@ -141,5 +141,5 @@ async def test_port_that_is_taken_meanwhile(launcher_of):
         began = time.monotonic()
         with pytest.raises(LaunchError, match=f"127.0.0.1:{port} cannot be listened on: Address already in use"):
             await launcher.up(quiet())
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert launcher.servers == {}

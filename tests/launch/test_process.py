@@ -34,7 +34,7 @@ os.write(1, b"main %d\\n" % os.getpid())
 """
 
 
-def until(condition, seconds=10.0):
+def until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
@@ -70,7 +70,7 @@ def test_stop_ends_the_whole_tree(tmp_path):
 
 def test_tree_ends_with_its_main_process(tmp_path):
     child, tree = family(tmp_path, then="time.sleep(0.3); sys.exit(7)")
-    assert child.wait(10) == 7
+    assert child.wait(60) == 7
     assert not any(alive(pid) for pid in tree.values())
 
 
@@ -81,7 +81,7 @@ def test_grace_is_given_and_then_ends(tmp_path):
     until(lambda: "up" in child.last_words())
     started = time.monotonic()
     assert child.stop(0.5) == 137
-    assert 0.4 < time.monotonic() - started < 3
+    assert 0.4 < time.monotonic() - started < 30
     assert "heard" in child.last_words()
 
 
@@ -131,13 +131,13 @@ def test_killed_keeper_takes_the_command_along(tmp_path):
     for name in ("stray", "child"):
         if alive(tree[name]):
             os.kill(tree[name], signal.SIGKILL)
-    child.wait(1)
+    child.wait(60)
 
 
 def test_stdin_is_whole_and_large(tmp_path):
     script = "import sys; data = sys.stdin.buffer.read(); print(len(data), data[:3], data[-3:])"
     child = Child.start([PYTHON, "-c", script], stdin=b"abc" + b"x" * 1_000_000 + b"xyz", log_path=tmp_path / "log")
-    assert child.wait(10) == 0
+    assert child.wait(60) == 0
     assert child.last_words() == "1000006 b'abc' b'xyz'"
 
 
@@ -145,14 +145,14 @@ def test_last_words_are_of_this_start_only(tmp_path):
     log = tmp_path / "log"
     log.write_text("from an earlier run\n")
     child = Child.start([PYTHON, "-c", "print('a'); print('b'); print('c'); raise SystemExit(3)"], log_path=log)
-    assert child.wait(10) == 3
+    assert child.wait(60) == 3
     assert child.last_words(2) == "b\nc"
     assert child.last_words() == "a\nb\nc"
 
 
 def test_unknown_command_says_so(tmp_path):
     child = Child.start(["/no/such/command"], log_path=tmp_path / "log")
-    assert child.wait(10) == 127
+    assert child.wait(60) == 127
     assert child.last_words() == "cannot run /no/such/command: No such file or directory"
 
 
@@ -175,7 +175,7 @@ def test_passed_socket_is_the_commands_alone(tmp_path):
     until(lambda: child.poll() is not None)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, 1)
-    child.wait(1)
+    child.wait(60)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="shared memory has a place in the file system on Linux")

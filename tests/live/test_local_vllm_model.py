@@ -1,15 +1,11 @@
-"""A real vLLM in a real Ray actor on the embedded model: tokens, log-probs, tool calls, exact turns, kills, ends."""
+"""A real vLLM in real Ray actors on the embedded model: tokens, log-probs, tool calls, exact turns, cancelled calls."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import time
 from array import array
-from pathlib import Path
 
-import psutil
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
@@ -20,16 +16,10 @@ from nemo_gym.exchange.errors import ModelError
 from nemo_gym.exchange.parts import Message, Text, ToolCall, ToolResult
 from nemo_gym.exchange.request import ModelRequest, Sampling
 from nemo_gym.exchange.tools import Tool
-from nemo_gym.web.peers import ServerClient
-from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
-from tests.live.device import DEVICES
-from tests.project import command_of
+from tests.live.two_replicas import MODEL
 
-pytest.importorskip("ray")
-pytest.importorskip("vllm")
-pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.asyncio(loop_scope="session")]
 
-MODEL = os.environ.get("NEMO_GYM_TEST_MODEL", str(Path(__file__).parents[2] / "models" / "tiny_policy"))
 TOOLS = (
     Tool(
         "get_weather",
@@ -59,34 +49,9 @@ def ask(city: str, **sampling) -> ModelRequest:
     return ModelRequest((Message("user", (Text(text),)),), tools=TOOLS, sampling=Sampling(**sampling))
 
 
-def descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
-
-
-@pytest.fixture(scope="module")
-def others() -> set[psutil.Process]:
-    """Processes of other tests."""
-    return set(descendants())
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=DEVICES)
-async def model(request, others):
-    config = LocalVLLMModelConfig(
-        name="policy_model",
-        model=MODEL,
-        model_name="tiny-policy",
-        num_gpus=request.param.gpus,
-        engine_args={"max_model_len": 2048, "dtype": "float32", **request.param.engine_args},
-        start_timeout_s=3000,
-    )
-    server = LocalVLLMModel(config=config, server_client=ServerClient({}))
-    started = time.monotonic()
-    await server.start()
-    print(f"\nstarted in {time.monotonic() - started:.1f} s")
-    yield server
-    started = time.monotonic()
-    await server.stop()
-    print(f"\nended in {time.monotonic() - started:.1f} s")
+@pytest.fixture
+def model(two_replicas):
+    return two_replicas.model
 
 
 async def turns(model, city, number=0, **sampling):
@@ -117,9 +82,9 @@ def _reprinted(arguments: str) -> str:
         return arguments
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def played(model):
-    return await asyncio.gather(*(turns(model, city, n) for city in CITIES for n in range(4)))
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def played(two_replicas):
+    return await asyncio.gather(*(turns(two_replicas.model, city, n) for city in CITIES for n in range(4)))
 
 
 async def test_it_can_what_a_trainer_needs(model):
@@ -141,6 +106,22 @@ async def test_a_tool_is_called_with_ids_and_log_probs(model):
     assert choice.tokens.versions == ((0, 0),)
     assert (reply.usage.prompt, call.logprobs_mode) == (len(reply.prompt_ids), "processed")
     assert [attempt.error for attempt in call.attempts] == [None]
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+async def test_a_generation_ends_with_its_one_call(model, relayed):  # A10
+    many = ask("Paris", temperature=0.0, max_tokens=120, logit_bias={0: -100.0, 2: -100.0})
+    one = replace(many, parallel_tool_calls=False)
+    whole, reply = [
+        await model.generate(asked, Call(asked, relay=(lambda _: None) if relayed else None)) for asked in (many, one)
+    ]
+    (choice,), (longer,) = reply.choices, whole.choices
+    assert [(part.name, json.loads(part.arguments)) for part in choice.parts] == [("get_weather", {"city": "Paris"})]
+    assert choice.finish == "tool_calls"
+    length = len(choice.tokens.ids)
+    assert length < len(longer.tokens.ids) == 120
+    assert choice.tokens.ids == longer.tokens.ids[:length]
+    assert list(choice.tokens.logprobs) == pytest.approx(list(longer.tokens.logprobs[:length]), abs=0.001)
 
 
 async def test_every_second_turn_begins_with_the_first_one_s_tokens(played):
@@ -241,33 +222,8 @@ async def test_cancelling_ends_the_generation(model):  # A9
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    handle = model._deployment.engine.replicas[0]._handle
-    for _ in range(50):
-        if await handle.unfinished.remote() == 0:
+    for _ in range(300):
+        if not any(await asyncio.gather(*(one.ask("unfinished") for one in model._deployment.engine.replicas))):
             return
         await asyncio.sleep(0.1)
-    pytest.fail("the engine still generates for calls that were cancelled")
-
-
-async def test_a_killed_engine_comes_back_and_its_calls_are_answered(model):
-    core = next(process for process in descendants() if "EngineCore" in command_of(process))
-    requests = [ask(city, max_tokens=200) for city in CITIES]
-    requests = [replace(r, sampling=replace(r.sampling, logit_bias={0: -100.0, 2: -100.0})) for r in requests]
-    calls = [Call(request) for request in requests]
-    tasks = [asyncio.create_task(model.generate(r, c)) for r, c in zip(requests, calls, strict=True)]
-    await asyncio.sleep(0.05)
-    core.kill()
-    killed = time.monotonic()
-    replies = await asyncio.wait_for(asyncio.gather(*tasks), 400)
-    print(f"\nanswered {time.monotonic() - killed:.1f} s after the kill")
-    assert all(len(reply.choices[0].tokens.ids) == 200 for reply in replies)
-    assert {len(call.attempts) for call in calls} <= {1, 2, 3}
-    assert any(call.attempts[0].error == "unreachable" for call in calls)
-
-
-async def test_nothing_is_left_of_it(model, others):
-    before = set(descendants()) - others
-    assert before
-    await model.stop()
-    _, alive = psutil.wait_procs(before, timeout=10)
-    assert alive == []
+    pytest.fail("the engines still generate for calls that were cancelled")

@@ -360,7 +360,7 @@ async def test_a_disk_that_fails_is_never_silent(tmp_path: Path) -> None:  # C7 
             assert (unready.status_code, "retry-after" in unready.headers) == (503, True)
             assert "cannot be recorded" in unready.json()["error"]["message"]
         at.apps[0].capture._retry_at = 0
-        for _ in range(200):
+        for _ in range(1200):
             if (await client.post(f"/ng-rollout/r1{CHAT}", json=body)).status_code == 200:
                 break
             at.apps[0].capture._retry_at = 0

@@ -370,7 +370,7 @@ async def test_a_stream_that_broke_is_given_again_unstreamed(tmp_path: Path) -> 
         again = await post(at, ASK | {"stream": False})
         assert again.json()["content"][0]["text"].endswith(" 1")
         assert len(at.backend.calls) == 1
-        for _ in range(200):
+        for _ in range(1200):
             if len(records := at.records()) == 2:
                 break
             await asyncio.sleep(0.05)

@@ -128,7 +128,7 @@ async def test_late_commit_gives_the_reply_the_ids_of_the_opening(tmp_path: Path
 async def test_a_hang_up_cancels_the_backend_and_is_recorded(tmp_path: Path) -> None:  # A9
     async with bench(tmp_path, [Answer(hang=True)], repeat_grace_s=0.1) as at:
         with pytest.raises(httpx.ReadTimeout):
-            async with httpx.AsyncClient(timeout=0.3) as client:
+            async with httpx.AsyncClient(timeout=httpx.Timeout(60, read=0.3)) as client:
                 await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json={"messages": HELLO})
         for _ in range(3000):
             if at.backend.hung_up and at.records():
@@ -187,16 +187,6 @@ async def test_a_key_is_needed_where_one_is_set(tmp_path: Path) -> None:
             headers = {"authorization": f"Bearer {key}"}
             assert (await client.post(url, json={"messages": HELLO}, headers=headers)).status_code == 200
         assert [record.rollout_id for record in at.records() if record.status == "answered"] == [None, "r7"]
-
-
-async def test_a_full_queue_is_a_429_with_retry_after(tmp_path: Path) -> None:
-    async with bench(tmp_path, [Answer(chat_reply(), delay=0.5)], max_in_flight=1, max_queue=1) as at:
-        async with httpx.AsyncClient() as client:
-            url = f"{at.url}/v1/chat/completions"
-            answers = await asyncio.gather(*(client.post(url, json={"messages": HELLO}) for _ in range(4)))
-        statuses = sorted(answer.status_code for answer in answers)
-        assert statuses == [200, 200, 429, 429]
-        assert all("retry-after" in answer.headers for answer in answers if answer.status_code == 429)
 
 
 async def test_sampling_overrides_win_and_both_are_recorded(tmp_path: Path) -> None:
@@ -259,7 +249,7 @@ async def test_a_key_that_the_backend_quotes_is_not_passed_on(tmp_path: Path) ->
 async def test_a_seal_waits_for_what_the_rollout_left_in_flight(tmp_path: Path) -> None:  # C9 A9
     async with bench(tmp_path, [Answer(hang=True)], repeat_grace_s=60) as at:
         with pytest.raises(httpx.ReadTimeout):
-            async with httpx.AsyncClient(timeout=0.3) as client:
+            async with httpx.AsyncClient(timeout=httpx.Timeout(60, read=0.3)) as client:
                 await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json={"messages": HELLO})
         async with httpx.AsyncClient() as client:
             seal = (await client.post(f"{at.url}/ng-rollout/r1/seal", json={"incomplete": "cancelled"})).json()

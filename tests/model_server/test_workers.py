@@ -122,8 +122,8 @@ async def test_a_repeat_finds_its_first_attempt_on_any_connection(tmp_path: Path
     ):
         for number in range(4):
             url = f"{at.url}/ng-rollout/r{number}{CHAT}"
-            with pytest.raises(httpx.TimeoutException):
-                async with httpx.AsyncClient(timeout=0.7) as client:
+            with pytest.raises(httpx.ReadTimeout):
+                async with httpx.AsyncClient(timeout=httpx.Timeout(60, read=0.7)) as client:
                     await client.post(url, json={"messages": HELLO})
             async with httpx.AsyncClient(timeout=60) as client:
                 answer = await client.post(url, json={"messages": HELLO})
