@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from nemo_gym.capture import CaptureStore
 from nemo_gym.capture.record import CallRecord
+from tests.live.device import DEVICES
+from tests.live.two_replicas import TwoReplicas
+from tests.live.two_replicas import running as replicas_running
+from tests.live.vllm import PLAIN, running
 from tests.project import World
 from tests.scripted import Answer, Request, Script, ScriptedBackend
 
@@ -70,6 +75,29 @@ class Servers:
         return sorted(store.calls(rollout_id), key=lambda call: call.times.received)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks the same engines comes together, and after all else: they are up no longer than they are asked."""
+    items.sort(key=lambda item: [name in getattr(item, "fixturenames", ()) for name in ("plain_vllm", "two_replicas")])
+
+
+@pytest.fixture(scope="session")
+def plain_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its base URL, without `/v1`."""
+    pytest.importorskip("vllm")
+    with running(tmp_path_factory.mktemp("vllm"), *PLAIN) as url:
+        yield url
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=DEVICES)
+async def two_replicas(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[TwoReplicas]:
+    pytest.importorskip("ray")
+    pytest.importorskip("vllm")
+    async with replicas_running(request.param, tmp_path_factory.mktemp("captures")) as at:
+        yield at
+
+
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     folder: Path = tmp_path_factory.mktemp("servers")
@@ -105,10 +133,10 @@ class Listening:
         self._thread.start()
         self._server: Any = asyncio.run_coroutine_threadsafe(
             asyncio.start_server(self._backend.handle, "127.0.0.1", 0), self._loop
-        ).result(10)
+        ).result(60)
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
 
     def __exit__(self, *_: Any) -> None:
         self._loop.call_soon_threadsafe(self._server.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)

@@ -17,7 +17,7 @@ from nemo_gym.capture.record import CallRecord
 from nemo_gym.exchange.parts import Reasoning, ToolCall
 from tests.live.rewriting import DIALECTS, Moving, held
 from tests.live.token_servers import TokenServer, token_server
-from tests.live.vllm import MODEL, running
+from tests.live.vllm import MODEL
 
 pytestmark = [pytest.mark.live, pytest.mark.ci]
 
@@ -27,13 +27,6 @@ CALLS = 12
 AT_ONCE = 48
 BEGINS = "{{- '<|im_start|>assistant\\n' }}\n    {%- if enable_thinking"
 """Where the template begins the model's turn."""
-
-
-@pytest.fixture(scope="module")
-def vllm(tmp_path_factory):
-    pytest.importorskip("vllm")
-    with running(tmp_path_factory.mktemp("vllm"), "--max-model-len", "4096", "--block-size", "32") as url:
-        yield url
 
 
 def thinking(folder: Path) -> Path:
@@ -68,11 +61,11 @@ async def play(servers: list[TokenServer], kinds: tuple, count: int, name: str) 
     return [servers[number % len(servers)].records(f"{name}{number}") for number in range(count)]
 
 
-async def test_every_prompt_begins_with_the_turn_before(vllm, tmp_path):
+async def test_every_prompt_begins_with_the_turn_before(plain_vllm, tmp_path):
     settings = {"tokenizer": str(thinking(tmp_path / "thinking")), "reasoning_parser": "qwen3"}
     async with (
-        token_server(vllm, tmp_path / "plain", history="exact") as plain,
-        token_server(vllm, tmp_path / "reasoned", history="exact", **settings) as reasoned,
+        token_server(plain_vllm, tmp_path / "plain", history="exact") as plain,
+        token_server(plain_vllm, tmp_path / "reasoned", history="exact", **settings) as reasoned,
     ):
         rollouts = await play([plain, reasoned], DIALECTS, CONVERSATIONS, "c")
         moving = await play([plain], (Moving,), MOVING, "m")

@@ -7,103 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import random
-import time
-from pathlib import Path
 
 import anthropic
-import httpx
 import openai
 import psutil
 import pytest
-import pytest_asyncio
 
 from nemo_gym.capture import CaptureStore
-from nemo_gym.model_server.app import ModelApp
-from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
-from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
-from tests.live.device import DEVICES
+from tests.live.two_replicas import KILLS, MODEL, WHOLE_S, TwoReplicas
 from tests.project import command_of
-from tests.serving import serving
 
-pytest.importorskip("ray")
-pytest.importorskip("vllm")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="session")]
 
-MODEL = os.environ.get("NEMO_GYM_TEST_MODEL", str(Path(__file__).parents[2] / "models" / "tiny_policy"))
-KILLS = int(os.environ.get("NEMO_GYM_TEST_KILLS", "10"))
 ROLLOUTS = 64
-WHOLE_S = 1500.0
-"""A restart takes some twenty seconds where nothing else runs, and minutes where much does."""
 CLOSE = 0.001
 NO_END = {"0": -100, "2": -100}
 CITIES = ["Paris", "Tokyo", "Berlin", "Oslo", "Seoul", "Lima", "Dublin", "Madrid"]
 
 
-class Served:
-    def __init__(self, url: str, captures: Path, model: LocalVLLMModel, processes: set[psutil.Process]) -> None:
-        self.url = url
-        self.captures = captures
-        self.model = model
-        self.others = processes
-
-    @property
-    def replicas(self):
-        return self.model._deployment.engine.replicas
-
-    def processes(self) -> list[psutil.Process]:
-        """Of these servers alone."""
-        return [one for one in psutil.Process().children(recursive=True) if one not in self.others]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=DEVICES)
-async def served(request, tmp_path_factory):
-    others = set(psutil.Process().children(recursive=True))
-    captures = tmp_path_factory.mktemp("captures")
-    config = LocalVLLMModelConfig(
-        name="policy_model",
-        model=MODEL,
-        model_name="tiny-policy",
-        num_replicas=2,
-        num_gpus=request.param.gpus,
-        engine_args={"max_model_len": 1024, "dtype": "float32", **request.param.engine_args},
-        max_restarts=KILLS,
-        restart_window_s=3600,
-        start_timeout_s=3000,
-    )
-    context = ServerContext(
-        name="policy_model",
-        kind="responses_api_models",
-        implementation="local_vllm_model",
-        settings={},
-        run_id="run1",
-        admin_key="admin",
-        capture={"dir": str(captures), "durability": "flush"},
-    )
-    model = LocalVLLMModel(config=config, server_client=ServerClient({}))
-    async with serving(ModelApp(model, context)) as url:
-        at = Served(url, captures, model, others)
-        await until_whole(at)
-        yield at
-
-
-async def until_whole(at: Served) -> float:
-    begun = time.monotonic()
-    async with httpx.AsyncClient(base_url=at.url, timeout=120) as client:
-        while (answer := await client.get("/ready")).status_code != 200:
-            assert time.monotonic() - begun < WHOLE_S, answer.text
-            await asyncio.sleep(0.5)
-    return time.monotonic() - begun
-
-
 @pytest.mark.ci
-async def test_everything_listens_on_loopback_only(served: Served) -> None:
+async def test_everything_listens_on_loopback_only(two_replicas: TwoReplicas) -> None:
     found: dict[str, set[str]] = {}
-    for process in [psutil.Process(), *served.processes()]:
+    for process in [psutil.Process(), *two_replicas.processes()]:
         try:
             listening = [one for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
             name = process.name()
@@ -130,7 +58,7 @@ async def test_which_addresses_are_loopback_s() -> None:
 class Asking:
     """One rollout's client."""
 
-    def __init__(self, at: Served, number: int) -> None:
+    def __init__(self, at: TwoReplicas, number: int) -> None:
         self.rollout = f"r{number}"
         base = f"{at.url}/ng-rollout/{self.rollout}"
         kind = number % 3
@@ -172,7 +100,7 @@ class Asking:
             return "".join([piece async for piece in stream.text_stream])
 
 
-async def kill_one(at: Served, drawn: random.Random) -> str:
+async def kill_one(at: TwoReplicas, drawn: random.Random) -> str:
     """Kills one of the processes of one replica, and returns when the server has noticed."""
     replica = drawn.choice([one for one in at.replicas if one.state == "ready"])
     facts = await replica.ask("describe")
@@ -198,25 +126,25 @@ def error_is_proper(error: Exception) -> bool:
 
 
 @pytest.mark.ci
-async def test_nothing_is_dropped_when_a_replica_is_killed(served: Served) -> None:
+async def test_nothing_is_dropped_when_a_replica_is_killed(two_replicas: TwoReplicas) -> None:
     drawn = random.Random(9)
     answered: list[str] = []
     failed: list[Exception] = []
     for number in range(KILLS):
-        clients = [Asking(served, number * ROLLOUTS + one) for one in range(ROLLOUTS)]
+        clients = [Asking(two_replicas, number * ROLLOUTS + one) for one in range(ROLLOUTS)]
         calls = [asyncio.create_task(client.ask()) for client in clients]
         wanted = drawn.randrange(ROLLOUTS // 2)
         while sum(call.done() for call in calls) < wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         pending = sum(not call.done() for call in calls)
-        victim = await kill_one(served, drawn)
+        victim = await kill_one(two_replicas, drawn)
         done = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), WHOLE_S)
         answered += [one for one in done if isinstance(one, str)]
         failed += [one for one in done if isinstance(one, BaseException)]
-        seconds = await until_whole(served)
+        seconds = await two_replicas.until_whole()
         print(f"\nkill {number + 1}: {victim} with {pending} in flight; whole again {seconds:.1f} s after the calls")
     assert all(error_is_proper(error) for error in failed), failed
-    records = list(CaptureStore(served.captures).calls())
+    records = list(CaptureStore(two_replicas.captures).calls())
     print(f"\n{len(answered)} answered, {len(failed)} failed")
     assert len(answered) + len(failed) == KILLS * ROLLOUTS
     assert len({record.call_id for record in records}) == len(records) == KILLS * ROLLOUTS
@@ -247,3 +175,12 @@ def difference(policy, reply, bias) -> float:
         logits = policy(ids).logits[0, start - 1 : -1] + bias
     mine = torch.log_softmax(logits, -1).gather(1, ids[0, start:, None])[:, 0]
     return float((mine - torch.tensor(trace.logprobs)).abs().max())
+
+
+@pytest.mark.ci
+async def test_nothing_is_left_of_them(two_replicas: TwoReplicas) -> None:
+    before = two_replicas.processes()
+    assert before
+    await two_replicas.model.stop()
+    _, alive = psutil.wait_procs(before, timeout=30)
+    assert alive == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -40,14 +41,22 @@ class Slow:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def local_ray():
+    asked_to_end = []
+    before = signal.signal(signal.SIGTERM, lambda *_: asked_to_end.append(True))
     await cluster.connect("local", 4)
-    yield
+    yield asked_to_end
     await cluster.disconnect()
+    signal.signal(signal.SIGTERM, before)
 
 
 def replica(tmp_path, hangs) -> Replica:
     handle = ray.remote(Slow).options(max_restarts=3).remote(str(tmp_path / "started"), hangs)
     return Replica("vllm-0", handle, restart_s=60)
+
+
+async def test_whoever_has_a_ray_is_still_asked_to_end_in_its_own_way(local_ray):
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(lambda: local_ray == [True])
 
 
 async def test_a_start_that_hangs_is_begun_anew(local_ray, tmp_path):

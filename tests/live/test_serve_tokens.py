@@ -17,13 +17,10 @@ from nemo_gym.capture import CaptureStore
 from nemo_gym.capture.record import CallRecord
 from nemo_gym.cli import export
 from tests.live.test_serve import HEADS, ran
-from tests.live.vllm import running
 from tests.project import World
 
 pytestmark = [pytest.mark.live, pytest.mark.ci]
 
-CONTEXT = 32768
-"""Agents' prompts are long; beyond what the model was made for its positions are told to go on."""
 TOOLS: Any = [
     {
         "type": "function",
@@ -33,15 +30,6 @@ TOOLS: Any = [
         },
     }
 ]
-
-
-@pytest.fixture(scope="module")
-def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("vllm")
-    longer = ("--max-model-len", str(CONTEXT), "--hf-overrides", f'{{"max_position_embeddings": {CONTEXT}}}')
-    parser = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
-    with running(tmp_path_factory.mktemp("vllm"), *longer, *parser) as url:
-        yield url
 
 
 class Served:
@@ -62,13 +50,16 @@ class Served:
 
 
 @pytest.fixture
-def served(vllm: str, tmp_path: Path) -> Iterator[Served]:
+def served(plain_vllm: str, tmp_path: Path) -> Iterator[Served]:
     world = World(tmp_path)
     captures = tmp_path / "recorded" / "captures"
     # Log-probs are raw, so what is trained on is sampled at temperature 1.
     forced = "++policy_model.responses_api_models.vllm_model.sampling_overrides={temperature: 1.0, max_tokens: 48}"
     process = world.start(
-        *("serve", "--upstream", vllm, "--model", "tiny-policy", "--port", "0"), "--captures", str(captures), forced
+        *("serve", "--upstream", plain_vllm, "--model", "tiny-policy", "--port", "0"),
+        "--captures",
+        str(captures),
+        forced,
     )
     try:
         said = world.until_up(process)

@@ -11,7 +11,7 @@ from nemo_gym.capture import CaptureStore
 from nemo_gym.dialects import chat, codec
 from nemo_gym.exchange.increments import fold
 from nemo_gym.exchange.parts import ToolCall
-from tests.live.vllm import MODEL, running
+from tests.live.vllm import MODEL
 
 pytestmark = [pytest.mark.live, pytest.mark.ci]
 
@@ -37,20 +37,12 @@ REQUEST = {
 CAPTURE = {"return_token_ids": True, "logprobs": True}
 
 
-@pytest.fixture(scope="module")
-def vllm(tmp_path_factory):
-    pytest.importorskip("vllm")
-    folder = tmp_path_factory.mktemp("vllm")
-    with running(folder, "--max-model-len", "1024", "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as url:
-        yield url
-
-
 def body() -> dict:
     return {**chat.write_request(chat.read_request(REQUEST)), "model": "tiny-policy", **CAPTURE}
 
 
-def test_a_reply_and_its_stream_are_one_and_token_exact(vllm):
-    answer = httpx.post(f"{vllm}/v1/chat/completions", json=body(), timeout=120)
+def test_a_reply_and_its_stream_are_one_and_token_exact(plain_vllm):
+    answer = httpx.post(f"{plain_vllm}/v1/chat/completions", json=body(), timeout=120)
     assert answer.status_code == 200, answer.text
     whole = chat.read_reply(codec.decode(answer.content))
     (choice,) = whole.choices
@@ -60,7 +52,7 @@ def test_a_reply_and_its_stream_are_one_and_token_exact(vllm):
 
     reader, increments = chat.stream_reader(), []
     streamed = {**body(), "stream": True, "stream_options": {"include_usage": True}}
-    with httpx.stream("POST", f"{vllm}/v1/chat/completions", json=streamed, timeout=120) as response:
+    with httpx.stream("POST", f"{plain_vllm}/v1/chat/completions", json=streamed, timeout=120) as response:
         for data in response.iter_bytes(7):
             increments += reader.feed(data)
     again = reader.finish()
@@ -78,16 +70,16 @@ def test_a_reply_and_its_stream_are_one_and_token_exact(vllm):
     assert list(fold(increments).get(0, ())) == flowing
 
 
-def test_what_vllm_says_of_a_bad_request(vllm):
-    answer = httpx.post(f"{vllm}/v1/chat/completions", json={**body(), "max_tokens": -1}, timeout=60)
+def test_what_vllm_says_of_a_bad_request(plain_vllm):
+    answer = httpx.post(f"{plain_vllm}/v1/chat/completions", json={**body(), "max_tokens": -1}, timeout=60)
     error = chat.read_error(answer.status_code, answer.headers, answer.content)
     assert error.kind == "invalid"
     assert "max_tokens" in error.message
 
 
-def test_the_quickstart_job_runs_against_it(vllm, tmp_path):
+def test_the_quickstart_job_runs_against_it(plain_vllm, tmp_path):
     argv = [sys.executable, "-m", "nemo_gym.cli.main", "run", "+config_paths=[configs/quickstart_remote.yaml]"]
-    argv += [f"++policy_base_url={vllm}/v1", f"++job.output={tmp_path}/out", "++job.limit=8", "++job.repeats=2"]
+    argv += [f"++policy_base_url={plain_vllm}/v1", f"++job.output={tmp_path}/out", "++job.limit=8", "++job.repeats=2"]
     ended = subprocess.run(argv, cwd=MODEL.parents[1], capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     calls = list(CaptureStore(tmp_path / "out" / "captures").calls())

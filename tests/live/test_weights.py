@@ -270,13 +270,23 @@ async def test_a_replica_that_restarts_has_the_current_weights(model, checkpoint
     (replica,) = model._deployment.engine.replicas
     actor = psutil.Process((await replica.ask("describe"))["pid"])
     core = next(one for one in actor.children(recursive=True) if "EngineCore" in command_of(one))
+    running = [babble(word, max_tokens=1500, logit_bias=ENDLESS) for word in WORDS]
+    calls = [Call(request) for request in running]
+    tasks = [asyncio.create_task(model.generate(asked, call)) for asked, call in zip(running, calls, strict=True)]
+    await until_generating(model)
     core.kill()
     request = babble("harbour")
-    reply = await asyncio.wait_for(model.generate(request, call := Call(request)), 300)
+    reply = await asyncio.wait_for(model.generate(request, call := Call(request)), 600)
     assert reply.choices[0].tokens.versions == ((0, version),)
     assert replica.restarts == 1
     assert largest(policies[3], [reply], 1.0)[0] < CLOSE
     assert call.attempts[-1].error is None
+    # What was in flight is asked anew, and waits for it.
+    replies = await asyncio.wait_for(asyncio.gather(*tasks), 600)
+    assert all(len(reply.choices[0].tokens.ids) == 1500 for reply in replies)
+    assert {reply.choices[0].tokens.versions for reply in replies} == {((0, version),)}
+    assert {len(call.attempts) for call in calls} <= {1, 2, 3}
+    assert any(call.attempts[0].error == "unreachable" for call in calls)
 
 
 async def test_a_request_is_not_changed_by_all_this(model):

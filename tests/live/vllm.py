@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,8 +12,26 @@ from pathlib import Path
 
 import httpx
 
+from nemo_gym.process import Child
+
 MODEL = Path(__file__).parents[2] / "models" / "tiny_policy"
-_START_S = 400
+CONTEXT = 32768
+"""Agents' prompts are long."""
+PLAIN = (
+    *("--max-model-len", str(CONTEXT), "--block-size", "32"),
+    # Positions beyond those that the model was made for are told to go on.
+    *("--hf-overrides", f'{{"max_position_embeddings": {CONTEXT}}}'),
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+)
+"""What suits every test that wants nothing particular: one start serves them all (`plain_vllm`)."""
+_START_S = 600
+_SERVER = """
+import runpy
+from nemo_gym.engines import forked
+forked.begin()
+runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")
+"""
+"""vLLM's own; its processes are forked from one that imports vLLM meanwhile: each would import it anew."""
 
 
 @contextlib.contextmanager
@@ -30,28 +47,21 @@ def running(folder: Path, *arguments: str) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = folder / "vllm.log"
-    argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
+    argv = [sys.executable, "-c", _SERVER, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--model", str(MODEL), "--served-model-name", "tiny-policy", "--enforce-eager", "--dtype", "float32"]
     env = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     env["TORCHDYNAMO_DISABLE"] = "1"  # else the first log-probs are compiled for minutes
-    with log.open("wb") as out:
-        process = subprocess.Popen([*argv, *arguments], stdout=out, stderr=subprocess.STDOUT, env=env)
+    server = Child.start([*argv, *arguments], env=env, log_path=folder / "vllm.log")
     try:
         url = f"http://127.0.0.1:{port}"
         until = time.monotonic() + _START_S
         while not _answers(url):
-            assert process.poll() is None, log.read_text(errors="replace")[-3000:]
-            assert time.monotonic() < until, "vLLM did not start"
+            assert server.poll() is None, server.last_words(60)
+            assert time.monotonic() < until, f"vLLM did not start: {server.last_words(60)}"
             time.sleep(0.5)
         yield url
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        server.stop()
 
 
 def _answers(url: str) -> bool:
