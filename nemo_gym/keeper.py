@@ -2,7 +2,8 @@
 
 Started as `python -I -S keeper.py PIPE_FD GRACE_S COMMAND…`; standard library only, so that it is up in a few
 milliseconds and small. It holds true: when it has ended, no descendant of the command is alive, whatever sessions
-and parents they had.
+and parents they had. With `--forked PID REPORT_FD` before COMMAND the command is its child already (preloaded.py), and
+its end is reported besides, since whoever asked is not the keeper's parent.
 
 How: it is the child subreaper, so each orphan below it becomes its child. It watches a pipe whose write end only the
 launcher holds: end of file means that the launcher is gone, however it went. A line `stop SECONDS` asks for an end;
@@ -22,6 +23,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ORPHANED_GRACE_S = 2.0
 KILLING_S = 30.0
 LINUX = sys.platform == "linux"
+FORKED = "--forked"
 
 
 def prctl(option, value):
@@ -29,18 +31,23 @@ def prctl(option, value):
         raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
+def own_session(keeper):
+    """In the command's process: a session of its own, that dies with the keeper."""
+    os.setsid()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        os._exit(1)  # the keeper was gone before the signal was asked for
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(command, keeper):
-    """Fork and become the command, in a session of its own that dies with the keeper."""
+    """Fork and become the command."""
     pid = os.fork()
     if pid:
         return pid
     try:
-        os.setsid()
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
-            os._exit(1)  # the keeper was gone before the signal was asked for
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
+        own_session(keeper)
         os.execvp(command[0], command)
     except OSError as error:
         os.write(2, f"cannot run {command[0]}: {error.strerror}\n".encode())
@@ -116,7 +123,8 @@ def kill_all(main, status):
     return status
 
 
-def keep(pipe, grace, command):
+def keep(pipe, grace, begin, kept=()):
+    """Begin what has a pid, and keep it until it ends; its exit status."""
     keeper = os.getpid()
     os.set_inheritable(pipe, False)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -126,10 +134,10 @@ def keep(pipe, grace, command):
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
-    main = start(command, keeper)
+    main = begin(keeper)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # the command's document is the command's alone
-    close_others({0, 1, 2, pipe, wake, woken})
+    close_others({0, 1, 2, pipe, wake, woken, *kept})
     status, deadline, watched = None, None, [wake, pipe]
     while True:
         status, left = reap(main, status)
@@ -164,5 +172,14 @@ def close_others(kept):
                 os.close(int(entry))
 
 
+def main(pipe, grace, *command):
+    if command[0] != FORKED:
+        return keep(int(pipe), float(grace), lambda keeper: start(command, keeper))
+    pid, report = map(int, command[1:3])
+    status = keep(int(pipe), float(grace), lambda _: pid, kept=(report,))
+    os.write(report, b"%d" % status)
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(keep(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nemo_gym.config.faults import Problem, did_you_mean
+from nemo_gym.launch import forkserver
 
 from .arguments import OVERRIDES, show, show_warnings, split
 from .interrupt import ends_at_once
@@ -46,6 +47,7 @@ BAD_CONFIG, FAILED = 2, 1
 
 def main(argv: list[str] | None = None) -> int:
     args, _ = split(argv, _USAGE)
+    forkserver.begin()
     try:
         with ends_at_once():
             import uvloop
@@ -61,6 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         return uvloop.run(run.ended())
     except KeyboardInterrupt:  # before there was anything to end
         return 128 + signal.SIGINT
+    finally:
+        forkserver.end()
 
 
 def composed_to_run(args: Sequence[str]) -> tuple[Composed, list[Problem]]:
@@ -69,6 +73,7 @@ def composed_to_run(args: Sequence[str]) -> tuple[Composed, list[Problem]]:
     from nemo_gym.config.compose import compose
 
     composed = compose(args)
+    forkserver.expect(composed.instances)
     problems = faults(composed, to_run=True)
     gc.enable()
     return composed, problems

@@ -28,7 +28,7 @@ from nemo_gym.config.compose import Composed, Instance
 from nemo_gym.web.peers import ServerClient
 from nemo_gym.web.service import ServerContext
 
-from . import ports
+from . import forkserver, ports, venv
 from .board import Board
 from .failure import LaunchError as LaunchError
 from .failure import own_reason
@@ -114,6 +114,7 @@ class Launcher:
         self._session_secret = secrets.token_urlsafe(32)
         self.admin_key = secrets.token_urlsafe(24)
         self._cluster: Cluster | None = None
+        self._forks: forkserver.ForkServer | None = None
         ray, self._capture = composed.cluster(), composed.capture()
         if ray.joined:
             from .cluster import Cluster
@@ -145,7 +146,7 @@ class Launcher:
                 await self._start_on(self._cluster)
             else:
                 with self._bound() as socks:
-                    self._start(socks)
+                    await self._start(socks)
             with Board(console or Console(stderr=True), self._running) as board:
                 await self._all_ready(board)
         except BaseException:
@@ -168,6 +169,8 @@ class Launcher:
         await asyncio.shield(asyncio.gather(*(asyncio.to_thread(server.child.stop, grace_s) for server in servers)))
         for server in servers:
             server.state = "ended"
+        if self._forks is not None:
+            self._forks.close()
         if self._cluster is not None:
             await asyncio.shield(self._cluster.close())
 
@@ -224,6 +227,7 @@ class Launcher:
         return msgspec.json.encode(context)
 
     async def _start_on(self, cluster: Cluster) -> None:
+        forkserver.end()
         await cluster.connect()
         placed = await cluster.place(self._composed.instances)
         urls = {name: remote.place.url for name, remote in placed.items()}
@@ -234,16 +238,20 @@ class Launcher:
             self._running[instance.name] = Server(instance, remote.place.url, remote)
             await cluster.start(remote, instance, told)
 
-    def _start(self, socks: dict[str, socket.socket]) -> None:
+    async def _start(self, socks: dict[str, socket.socket]) -> None:
+        self._forks = forkserver.taken()
         urls = {name: ports.url(sock) for name, sock in socks.items()}
-        for instance in self._composed.instances:
-            sock = socks[instance.name]
-            file = paths.entrypoint(
-                instance.kind, instance.implementation, instance.settings.get("entrypoint", "app.py")
-            )
+        for instance in sorted(self._composed.instances, key=_is_forked):  # the others take longer: they begin at once
+            file, sock = _file(instance), socks[instance.name]
             told = self._context(instance, urls, sock.getsockname()[:2])
-            child = start(file, sock, told, os.environ, self._log_dir / f"{instance.name}.log")
+            log_path = self._log_dir / f"{instance.name}.log"
+            child = None
+            if self._forks is not None and _is_forked(instance):
+                child = await self._forks.start(file, venv.command(file), sock, told, log_path)
+            if child is None:
+                child = start(file, sock, told, os.environ, log_path)
             self._running[instance.name] = Server(instance, ports.url(sock), child)
+        self._running = {one.name: self._running[one.name] for one in self._composed.instances}
 
     async def _all_ready(self, board: Board) -> None:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
@@ -296,6 +304,14 @@ class Launcher:
         if starting and (why := own_reason(words)):
             return LaunchError(f"could not start: {why}", server.name)
         return LaunchError(how, server.name, words)
+
+
+def _file(instance: Instance) -> Path:
+    return paths.entrypoint(instance.kind, instance.implementation, instance.settings.get("entrypoint", "app.py"))
+
+
+def _is_forked(instance: Instance) -> bool:
+    return not venv.needed(_file(instance))
 
 
 def _status(code: int | None) -> str:

@@ -7,11 +7,11 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from nemo_gym.config import paths
 from nemo_gym.process import Child
 from nemo_gym.web.service import LISTEN_FD
 
 from . import venv
+from .forkserver import search_path
 
 
 def start(file: Path, sock: socket.socket, context: bytes, env: Mapping[str, str], log_path: str | Path) -> Child:
@@ -19,7 +19,6 @@ def start(file: Path, sock: socket.socket, context: bytes, env: Mapping[str, str
     file: the server's entrypoint.
     env: of the process, but for what it needs to find its code and its socket.
     """
-    search = [str(file.parents[2]), str(paths.project_root()), env.get("PYTHONPATH", "")]
     return Child.start(
         venv.command(file),
         stdin=context,
@@ -27,7 +26,7 @@ def start(file: Path, sock: socket.socket, context: bytes, env: Mapping[str, str
         env={
             **env,
             LISTEN_FD: str(sock.fileno()),
-            "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, search))),
+            "PYTHONPATH": os.pathsep.join(search_path(env, file)),
         },
         log_path=log_path,
     )

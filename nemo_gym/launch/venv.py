@@ -24,9 +24,13 @@ _MADE = ".made"
 
 def command(entrypoint: Path) -> list[str]:
     """How a server is started: by the project's own Python, or by this module."""
-    if unmet(declared(entrypoint.parent)):
+    if needed(entrypoint):
         return [sys.executable, "-u", "-m", "nemo_gym.launch.venv", str(entrypoint)]
     return [sys.executable, "-u", str(entrypoint)]
+
+
+def needed(entrypoint: Path) -> bool:
+    return bool(unmet(declared(entrypoint.parent)))
 
 
 def environment(requirements: Path) -> Path:
