@@ -27,6 +27,9 @@ __all__ = ["Problem", "find_problems"]
 
 TOP_LEVEL = ("job", "capture", "ray", "config_paths")
 
+_MADE_FROM = frozenset({"source", "gitlab_identifier", "huggingface_identifier", "prepare_script"})
+"""What a data set has whose file is fetched or made first."""
+
 _EXPECTED = {
     "int": "a whole number",
     "float": "a number",
@@ -187,7 +190,7 @@ class _Search:
     def files(self, instance: Instance) -> Iterator[Problem]:
         for index, dataset in enumerate(instance.settings.get("datasets") or []):
             file = dataset.get("jsonl_fpath") if isinstance(dataset, dict) else None
-            if isinstance(file, str) and dataset.get("type") == "example":
+            if isinstance(file, str) and dataset.get("type") == "example" and not _MADE_FROM & dataset.keys():
                 yield from self.readable((*instance.key, "datasets", str(index), "jsonl_fpath"), file)
         model = instance.settings.get("model")
         if instance.implementation.startswith("local_") and isinstance(model, str) and model != MISSING:

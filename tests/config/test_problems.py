@@ -24,6 +24,11 @@ def said(*overrides: str) -> list[str]:
     return [str(problem) for problem in find_problems(compose(["+config_paths=[run.yaml]", *overrides]))]
 
 
+def test_an_example_that_is_fetched_first_need_not_be_there(folder):
+    said_of_it = "name: x, type: example, jsonl_fpath: no.jsonl, gitlab_identifier: {dataset_name: x}"
+    assert said(f"++{ENV}.datasets=[{{{said_of_it}}}]") == []
+
+
 def test_a_good_configuration_has_none(folder):
     assert said() == []
 
