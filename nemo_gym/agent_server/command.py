@@ -25,7 +25,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, ModelServerRef, ResourcesServerRef
 from ..environment.server import BaseRunRequest
 from ..process import Child
-from ..web.client import dumps
+from ..web.body import dumps
 from . import install, sandbox
 from .environment import Environment, aggregated
 from .failures import RolloutFailed

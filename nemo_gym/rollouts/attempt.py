@@ -89,11 +89,18 @@ class Attempt:
                     await response.read()
                     return None
                 body = await get_response_json(response)
-                if response.ok:
-                    return len(body["call_ids"]), body.get("incomplete")
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+            if response.ok and (seal := _seal_of(body)) is not None:
+                return seal
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
             pass
         return 0, "unsealed"
+
+
+def _seal_of(body: Any) -> tuple[int, str | None] | None:
+    match body:
+        case {"call_ids": list(ids)} if isinstance(reason := body.get("incomplete"), str | None):
+            return len(ids), reason
+    return None
 
 
 class _Failed(Exception):

@@ -114,7 +114,12 @@ class Collector:
         return self.gave_up is None and ticket.attempt < self._retries.get(failure.kind, 0)
 
     def _noted(self, outcome: Outcome) -> dict[str, Any] | None:
-        written = self._journal.add(outcome)
+        try:
+            written = self._journal.add(outcome)
+        except ValueError as error:
+            failure = Failure("agent", f"its answer cannot be written down: {error}")
+            outcome = msgspec.structs.replace(outcome, result=None, failure=failure)
+            written = self._journal.add(outcome)
         if written is not None:
             row, entry = written
             self._tally.add(entry)

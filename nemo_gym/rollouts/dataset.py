@@ -23,6 +23,7 @@ REPEATS = "num_repeats"
 _SAYS_REPEATS = re.compile(rb'"num_repeats"\s*:')
 _MOST_REPEATS = 1_000_000
 _FEW = 20
+Stamp = tuple[int, int, int, int]
 
 
 class Row(Struct, frozen=True):
@@ -66,6 +67,14 @@ class Dataset:
                 if line.strip():
                     yield self._row(task, number, line)
                     task += 1
+
+    def stamp(self) -> Stamp | None:
+        """What shows at a glance that the file may have changed; None when it is gone."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def measure(self) -> Measure:
         """One pass over the file, in which a line is read only where it says something of its repeats."""

@@ -16,11 +16,14 @@ from typing import Any
 
 import msgspec
 
-from ..web.client import dumps
+from ..web.body import dumps
 from .entries import Done, Entries, Entry
 from .outcome import Outcome
 
 TASK, REPEAT, ROLLOUT, META = "_ng_task_index", "_ng_rollout_index", "_ng_rollout_id", "_ng_rollout"
+
+_LARGEST_COUNT = 1 << 62
+"""Tokens; beyond it, it is no count."""
 
 
 class JournalError(Exception):
@@ -44,9 +47,9 @@ class Journal:
         for number, row in enumerate(read(self.path), 1):
             try:
                 entry = _entry(row)
-            except (KeyError, TypeError, ValueError) as error:
+                self._remember(entry)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise JournalError(f"{self.path}:{number}: no rollout of a job: {error!r}") from error
-            self._remember(entry)
             saw(entry, row)
         self._rollouts = _Lines(self.path)
         self._failures = _Lines(self.failures_path)
@@ -59,6 +62,7 @@ class Journal:
 
         Raises:
             JournalError: it cannot be written; the journal is what it was before.
+            ValueError: it is nothing that could be read back.
         """
         if outcome.result is None:
             self._failures.append(_failure_row(outcome))
@@ -179,7 +183,7 @@ def _entry(row: dict[str, Any]) -> Entry:
 
 def _count(usage: Any, name: str) -> int:
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if isinstance(value, int) and 0 <= value <= _LARGEST_COUNT else 0
 
 
 class _Lines:

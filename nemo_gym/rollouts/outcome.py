@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -23,6 +22,7 @@ INCOMPLETE: dict[FailureKind, str | None] = {
 
 _SAID = ("agent", "model", "verifier", "timeout", "infrastructure")
 _WORDS = 2000
+_LARGEST_REWARD = 3.4e38
 
 
 class Failure(Struct, frozen=True):
@@ -74,7 +74,9 @@ def from_status(status: int, body: Any, text: str) -> Failure:
 
 
 def unfit(body: Any, status: int) -> Failure | None:
-    """Why an answer is no result: one has a reward that is a finite number; anything else is a failure, not a zero.
+    """Why an answer is no result: one has a reward that is a number; anything else is a failure, not a zero.
+
+    A trainer takes rewards as 32-bit floats, so one that is beyond them is none.
 
     A reward of true or false becomes a number in `body`.
     """
@@ -86,6 +88,6 @@ def unfit(body: Any, status: int) -> Failure | None:
     reward = body.get("reward")
     if isinstance(reward, bool):
         body["reward"] = float(reward)
-    elif not isinstance(reward, int | float) or not math.isfinite(reward):
+    elif not isinstance(reward, int | float) or not abs(reward) <= _LARGEST_REWARD:
         return Failure("verifier", f"the reward is {shortened(repr(reward))}, not a finite number", status)
     return None

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..config.types import JobConfig, JobDataset
-from .dataset import Dataset, Measure, Row
+from .dataset import Dataset, Measure, Row, Stamp
 
 DATASET = "_ng_dataset"
 """A field of a row of a job that has several datasets: which of them it is of."""
@@ -42,15 +42,18 @@ class Plan:
         self._named = len(self._parts) > 1
         self.asked = 0
         """Rollouts in all, once it was measured."""
+        self._measures: dict[tuple[str, int | None], tuple[Stamp | None, Measure]] = {}
 
     def measure(self) -> dict[str, Any]:
         """What makes this plan the same one when it is resumed: one pass over each file."""
         identity: dict[str, Any] = {}
         self.asked = 0
-        measures: dict[tuple[str, int | None], Measure] = {}
         for part in self._parts:
             key = (part.input, part.limit)
-            found = measures[key] = measures.get(key) or self._dataset(part).measure()
+            if key not in self._measures:
+                dataset = self._dataset(part)
+                self._measures[key] = dataset.stamp(), dataset.measure()
+            _, found = self._measures[key]
             self.asked += self._asked_of(part, found)
             identity |= self._identity(part) | self._under(part, {"dataset_sha256": found.sha256, "rows": found.rows})
         return identity
@@ -61,6 +64,15 @@ class Plan:
         own = sum(measure.own_repeats.values())
         asked = sum(repeats * rows for repeats, rows in measure.own_repeats.items())
         return sum(asked + (measure.rows - own) * _repeats_of(part, agent) for agent in _agents_of(part))
+
+    def changed(self) -> list[str]:
+        """Files that are not what they were when they were measured: some rollouts may be of other rows."""
+        found = []
+        for (path, limit), (stamp, measure) in self._measures.items():
+            dataset = Dataset(path, limit)
+            if (now := dataset.stamp()) is None or (now != stamp and dataset.measure().sha256 != measure.sha256):
+                found.append(path)
+        return list(dict.fromkeys(found))
 
     def identity(self) -> dict[str, Any]:
         """What of it the config says by itself."""

@@ -68,7 +68,7 @@ class Start:
         self._output = Path(job.output)
         self._console = console
         agents = [name for name, kind in client.kinds.items() if kind == "responses_api_agents"]
-        plan = Plan(job, agents or None)
+        self._plan = plan = Plan(job, agents or None)
         identity = plan.measure() | dict(config)
         first = job.parts()[0].input
         self._manifest = manifests.begin(
@@ -128,10 +128,11 @@ class Start:
             finally:
                 summary = self._write_metrics()
         stopped = self._collector.stopped
-        complete = not self._tally.failed and self._collector.gave_up is None
+        changed = await asyncio.to_thread(self._plan.changed)
+        complete = not self._tally.failed and self._collector.gave_up is None and not changed
         finished = time.time() if complete or stopped else None
         manifests.save(self._output, manifests.replace(self._manifest, finished=finished, stopped=stopped))
-        problem = self._problem(summary)
+        problem = self._problem(summary, changed)
         code = 0 if problem is None else 1
         return JobResult(code, self._job.output, self._manifest.run_id, summary, problem, stopped)
 
@@ -174,9 +175,11 @@ class Start:
     def _most_repeats(self) -> int:
         return max((entry.repeat for entry in self._journal.entries), default=0) + 1
 
-    def _problem(self, summary: Summary) -> str | None:
+    def _problem(self, summary: Summary, changed: Sequence[str]) -> str | None:
         if (known := self._unwritten or self._collector.gave_up) is not None:
             return known
+        if changed:
+            return f"{', '.join(changed)} changed while the job ran, so some rollouts may be of other rows"
         failed = self._tally.failed.total()
         if summary.rollouts == 0:
             return f"no rollout was finished; why is in {self._journal.failures_path}"

@@ -10,8 +10,6 @@ import socket
 from weakref import WeakKeyDictionary
 
 import aiohttp
-import orjson
-from pydantic import BaseModel
 
 TIMEOUT = aiohttp.ClientTimeout(total=3600, sock_connect=10)
 _KEEPALIVE_S = 15  # shorter than a server's own (serve.py), so that no request meets a connection being closed
@@ -41,24 +39,6 @@ async def close() -> None:
     found = _sessions.pop(asyncio.get_running_loop(), None)
     if found is not None:
         await found.close()
-
-
-def dumps(value: object) -> bytes:
-    """JSON bytes of a plain value or of a pydantic object (unset fields left out, wire names kept)."""
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    try:
-        return orjson.dumps(value, default=_model)
-    except TypeError:  # integers beyond 64 bits, lone surrogates
-        import json
-
-        return json.dumps(value, ensure_ascii=True, default=_model, separators=(",", ":")).encode()
-
-
-def _model(value: object) -> object:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def _socket(address: tuple) -> socket.socket:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-import orjson
 from aiohttp import ClientConnectorError, ClientResponse, ClientResponseError
 
 from . import client
+from .body import dumps, loads
 from .correlation import ROLLOUT_PREFIX
 from .rollout import rollout_headers
 from .runs import Run
@@ -140,7 +140,7 @@ async def request(method: str, url: str, **kwargs: Any) -> ClientResponse:
     tries = _tries(kwargs.pop("_max_connection_retries", None))
     kwargs = {key: value for key, value in kwargs.items() if key not in ("_internal", "_server_name")}
     if (body := kwargs.pop("json", None)) is not None:
-        kwargs["data"] = client.dumps(body)
+        kwargs["data"] = dumps(body)
         kwargs["headers"] = {"Content-Type": "application/json", **(kwargs.get("headers") or {})}
     if "cookies" in kwargs and (header := _plain_cookies(kwargs["cookies"])) is not None:
         del kwargs["cookies"]
@@ -173,13 +173,7 @@ def _plain_cookies(cookies: Any) -> str | None:
 
 async def get_response_json(response: ClientResponse) -> Any:
     """The body as JSON, exact for integers of any size."""
-    body = await response.read()
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        import json
-
-        return json.loads(body)
+    return loads(await response.read())
 
 
 async def raise_for_status(response: ClientResponse, content: bytes | None = None) -> None:

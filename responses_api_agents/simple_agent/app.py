@@ -26,7 +26,7 @@ from nemo_gym.environment.mcp_names import NEMO_GYM_MCP_METADATA_KEY, NEMO_GYM_M
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.server_utils import rollout_path
 from nemo_gym.web.abilities import gives_token_ids
-from nemo_gym.web.client import dumps
+from nemo_gym.web.body import dumps
 from responses_api_agents.simple_agent.loop import Limits, Loop, attach_tokens
 from responses_api_agents.simple_agent.tools import McpTools, RouteTools, Tools
 

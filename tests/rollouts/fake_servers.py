@@ -70,6 +70,8 @@ class Fake:
             return JSONResponse({"reward": 0.0, "mask_sample": True, **failed})
         if wish == "nan":
             return PlainTextResponse('{"reward": NaN}', media_type="application/json")
+        if wish == "say":
+            return PlainTextResponse(row["say"], media_type="application/json")
         if wish == "cut":
             return PlainTextResponse("x" * 10, headers={"content-length": "1000"})
         await asyncio.sleep(self.delay)

@@ -1,12 +1,15 @@
 """Jobs at the edges: data that is garbage, huge or nothing, disks that are full, names of any alphabet, two at once."""
 
+import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fastapi.responses import JSONResponse
 
 from nemo_gym.rollouts.job import preflight
 from nemo_gym.rollouts.journal import Journal, JournalError, read
@@ -200,3 +203,93 @@ journal.close()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert "rollouts.jsonl cannot be written: File too large" in done.stdout
     assert [row["_ng_task_index"] for row in read(tmp_path / "rollouts.jsonl")] == [0, 2]
+
+
+# ---- servers that answer anything
+
+
+HUGE = "1" + "0" * 400
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        ('{"reward": 1, "x": ' + "[" * 100_000 + "]" * 100_000 + "}", "agent", "not JSON"),
+        ('{"reward": 1, "x": ' + "[" * 700 + "]" * 700 + "}", "agent", "cannot be written down: it is nested too"),
+        ('{"reward": ' + HUGE + "}", "verifier", "not a finite number"),
+        ('{"reward": 1e308}', "verifier", "not a finite number"),
+        ('{"reward": -1e999}', "verifier", "not a finite number"),
+        ('{"reward": "1"}', "verifier", "not a finite number"),
+        ('{"_ng_failure_class": {"a": 1}, "reward": 0}', "verifier", "no reason given"),
+    ],
+)
+async def test_an_answer_of_any_kind_costs_one_rollout(bench: Bench, answer, kind, words):
+    result = await bench.run([{}, {"wish": "say", "say": answer}, {}], retries={})
+    assert (result.exit_code, bench.made()) == (0, [(0, 0), (2, 0)])
+    (failure,) = bench.read("failures.jsonl")
+    assert failure["kind"] == kind and words in failure["message"]
+
+
+async def test_what_is_odd_in_an_answer_is_kept_as_it_is_and_the_job_goes_on_from_it(bench: Bench):
+    response = '{"usage": {"input_tokens": ' + HUGE + ', "output_tokens": -1}, "model": {}, "output": 5}'
+    long = "123456789012345678901234567890"
+    answer = '{"reward": 1, "long": ' + long + ', "half": "\\ud800", "response": ' + response + "}"
+    result = await bench.run([{"wish": "say", "say": answer}, {}], limits={"rollouts": 1})
+    assert (result.exit_code, bench.made()) == (0, [(0, 0)])
+    assert (await bench.run(resume=True)).exit_code == 0
+    odd, _ = bench.read("rollouts.jsonl")
+    assert (str(odd["long"]), odd["half"]) == (long, "\ud800")
+    assert json.loads((bench.output / "metrics.json").read_text())["prompt_tokens"] == 100
+
+
+@pytest.mark.parametrize("seal", [{"call_ids": [], "incomplete": {"a": 1}}, [1], "x", {"call_ids": 5}, {}])
+async def test_a_seal_of_any_kind_leaves_the_record_unsealed(bench: Bench, seal):
+    bench.fake.sealing = JSONResponse(seal)
+    await bench.run([{}, {}])
+    assert [row["_ng_rollout"]["incomplete"] for row in bench.read("rollouts.jsonl")] == ["unsealed"] * 2
+
+
+# ---- a dataset that changes under the job
+
+
+CHANGES = {
+    "cut": lambda path: path.write_bytes(b""),
+    "written anew": lambda path: path.write_bytes(path.read_bytes().replace(b"hi", b"ho")),
+    "gone": lambda path: path.unlink(),
+    "copied": lambda path: shutil.copyfile(path, path.with_name("other")) and path.with_name("other").replace(path),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_dataset_that_changes_during_the_job_is_told_unless_its_rows_are_the_same(bench: Bench, change):
+    bench.fake.delay = 0.02
+    path = Path(bench.job([{}] * 40).input)
+
+    async def changed():
+        while len(bench.fake.runs) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        CHANGES[change](path)
+
+    result, _ = await asyncio.gather(bench.run(), changed())
+    finished = json.loads((bench.output / "manifest.json").read_text())["finished"]
+    if change == "copied":
+        assert (result.exit_code, result.problem) == (0, None) and finished
+    else:
+        words = f"{path} changed while the job ran, so some rollouts may be of other rows"
+        assert (result.exit_code, result.problem, finished) == (1, words, None)
+
+
+async def test_lines_as_other_systems_write_them(bench: Bench):
+    """A byte order mark, carriage returns, the same row again, bytes that are no text, no end of the last line."""
+    row = b'{"responses_create_params": {"input": "hi"}}'
+    (bench.folder / "rows.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join([row, row, b"", b"\xff\xfe", row]))
+    result = await bench.run()
+    assert (result.exit_code, bench.made()) == (0, [(0, 0), (1, 0), (3, 0)])
+    (failure,) = bench.read("failures.jsonl")
+    assert failure["kind"] == "row" and "rows.jsonl:4: not JSON" in failure["message"]
+
+
+async def test_a_job_goes_on_with_another_concurrency(bench: Bench):
+    await bench.run([{}] * 4, limits={"rollouts": 2})
+    assert (await bench.run(resume=True, concurrency=9)).exit_code == 0
+    assert bench.made() == [(task, 0) for task in range(4)]
