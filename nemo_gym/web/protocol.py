@@ -8,6 +8,7 @@ since the request began, go to the worker that the rollout belongs to.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ MAX_HEAD = 1 << 20
 """Bytes of a request's line and headers. A server may allow less, and then refuses in its own words."""
 _DRAIN_S = 0.02
 _NOBODY = -1
+_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -61,6 +63,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._in_head:
             self._head += len(data)
+            data = _staying(data)
         if self._workers is not None:
             self._keep(data)
         super().data_received(data)
@@ -145,3 +148,14 @@ class HttpProtocol(HttpToolsProtocol):
         head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (status, len(body))
         self.transport.write(head + b"retry-after: 1\r\nconnection: close\r\n\r\n" + body)
         self.transport.close()
+
+
+def _staying(data: bytes) -> bytes:
+    """A head without the wish to change the protocol: with it the parser would take a body for the other protocol's.
+
+    Java's own client has it on every request (`Upgrade: h2c`), and goes on in HTTP/1.1 where a server does.
+    """
+    end = data.find(b"\r\n\r\n")
+    end = end if end >= 0 else len(data)
+    found = _UPGRADE.search(data, 0, end) if data.find(b"grade", 0, end) >= 0 else None
+    return data if found is None else data[: found.start()] + b"\r\nx-upgrade:" + data[found.end() :]

@@ -80,3 +80,18 @@ async def test_what_goes_by_send():
     async with served_bare(app) as port:
         assert b"content-length: 2\r\n" in await asked(port, b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n\r\n")
         assert (await asked(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", BODY)).endswith(BODY)
+
+
+@pytest.mark.parametrize("upgrade", [b"Upgrade: h2c\r\n", b"upgrade : H2C\r\n"])
+async def test_a_wish_to_change_the_protocol_costs_no_body(upgrade):
+    """A1: a Java client asks for it with each request, and takes no answer for a no."""
+
+    async def app(scope, receive, send):
+        message = await receive()
+        assert write_whole(send, 200, [TYPE], message["body"])
+
+    settings = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+    head = b"POST / HTTP/1.1\r\n%b%bContent-Length: 8\r\n\r\n" % (settings, upgrade)
+    async with served_bare(app) as port:
+        data = await asked(port, head + BODY, BODY)
+    assert data.startswith(b"HTTP/1.1 200 OK\r\n")
