@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
 from typing import Any
 
 from ..config.types import is_loopback
@@ -39,8 +41,16 @@ async def connect(address: str, cpus: int, *, quiet: bool = False) -> None:
         cpus: what a local Ray says it has: as many as the replicas ask for, since Ray starts a worker for each at once.
         quiet: what Ray's workers print stays in their logs.
     """
-    # In a thread: it takes seconds, and on the main thread Ray would take over SIGTERM.
+    # In a thread: it takes seconds.
     await asyncio.wait_for(asyncio.to_thread(connect_here, address, cpus, quiet=quiet), _INIT_S)
+    _keep_sigterm()
+
+
+def _keep_sigterm() -> None:
+    """SIGTERM is handled as Python was told to, and by that alone: Ray has put a handler before it, which prints a stack
+    and aborts the process three seconds later, whatever it has still to put away."""
+    if threading.current_thread() is threading.main_thread() and (handler := signal.getsignal(signal.SIGTERM)):
+        signal.signal(signal.SIGTERM, handler)
 
 
 def connect_here(address: str, cpus: int, *, quiet: bool = False) -> None:

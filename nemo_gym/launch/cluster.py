@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import uuid
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -63,8 +62,6 @@ class Cluster:
             raise LaunchError(f"ray.address: no Ray at {self._config.address} can be joined: {reason}") from None
         import ray
 
-        if callable(handler := signal.getsignal(signal.SIGTERM)):
-            signal.signal(signal.SIGTERM, handler)  # Ray has put its own before it, which prints a stack
         self._connected = True
         self.address = str(ray.get_runtime_context().gcs_address)
 

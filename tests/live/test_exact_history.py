@@ -58,7 +58,8 @@ async def play(servers: list[TokenServer], kinds: tuple, count: int, name: str) 
                 await held(client, base, kinds[number % len(kinds)], random.Random(number), CALLS)
 
         await asyncio.gather(*(one(number) for number in range(count)))
-    return [servers[number % len(servers)].records(f"{name}{number}") for number in range(count)]
+    recorded = [server.rollouts() for server in servers]
+    return [recorded[number % len(servers)][f"{name}{number}"] for number in range(count)]
 
 
 async def test_every_prompt_begins_with_the_turn_before(plain_vllm, tmp_path):

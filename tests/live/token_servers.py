@@ -44,6 +44,13 @@ class TokenServer:
         await self._openai.close()
         await self._anthropic.close()
 
+    def rollouts(self) -> dict[str, list[CallRecord]]:
+        """All that it has recorded, read once: the calls of each rollout in their order."""
+        found: dict[str, list[CallRecord]] = {}
+        for call in sorted(CaptureStore(self._captures).calls(), key=lambda call: call.times.received):
+            found.setdefault(call.rollout_id or "", []).append(call)
+        return found
+
     def records(self, rollout_id: str) -> list[CallRecord]:
         return sorted(CaptureStore(self._captures).calls(rollout_id), key=lambda call: call.times.received)
 
