@@ -47,7 +47,7 @@ async def connect(address: str, cpus: int, *, quiet: bool = False) -> None:
 
 
 def _keep_sigterm() -> None:
-    """SIGTERM is handled as Python was told to, and by that alone: Ray has put a handler before it, which prints a stack
+    """SIGTERM is handled as Python was told to, and by that alone: Ray has put a handler before it that prints a stack
     and aborts the process three seconds later, whatever it has still to put away."""
     if threading.current_thread() is threading.main_thread() and (handler := signal.getsignal(signal.SIGTERM)):
         signal.signal(signal.SIGTERM, handler)
