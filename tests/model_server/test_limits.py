@@ -76,8 +76,13 @@ async def test_a_large_body_and_a_large_head(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_full_queue(tmp_path: Path, path: str) -> None:  # A5 C1
     settings = {"max_in_flight": 1, "max_queue": 1}
-    async with asking(tmp_path, [Answer(chat_reply(), delay=1.0)], **settings) as (at, client):
+    held = asyncio.Event()
+    async with asking(tmp_path, [Answer(chat_reply(), held=held)], **settings) as (at, client):
         asked = [asyncio.create_task(client.post(path, json=BODIES[path])) for _ in range(4)]
+        ended = asyncio.as_completed(asked, timeout=60)
+        await next(ended)
+        await next(ended)  # one is being answered and one waits: the rest is refused
+        held.set()
         answers = await asyncio.gather(*asked)
         records = at.records()
     assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429]
