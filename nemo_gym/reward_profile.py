@@ -1,6 +1,7 @@
 """What environments import to compute their figures; names only."""
 
 from nemo_gym.environment.metrics import AggregateMetricsMixin, compute_aggregate_metrics
+from nemo_gym.environment.profiler import RewardProfiler
 from nemo_gym.rollouts.passes import (
     add_avg_sample_std_dev,
     compute_pass_majority_metrics,
@@ -10,6 +11,7 @@ from nemo_gym.rollouts.passes import (
 
 __all__ = [
     "AggregateMetricsMixin",
+    "RewardProfiler",
     "add_avg_sample_std_dev",
     "compute_aggregate_metrics",
     "compute_pass_majority_metrics",

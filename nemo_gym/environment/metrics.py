@@ -56,9 +56,9 @@ def compute_aggregate_metrics(
     if not scored:
         return AggregateMetrics(agent_metrics=dict(coverage), key_metrics=dict(coverage))
     tasks = _by(scored, _TASK)
-    groups = [_described(rows) | _of_task(task, rows) for task, rows in tasks.items()]
-    repeats = _repeats(scored, compute_repeat_metrics_fn)
-    metrics = _described(scored) | coverage
+    groups = [described(rows) | _of_task(task, rows) for task, rows in tasks.items()]
+    repeats = repeat_figures(scored, compute_repeat_metrics_fn)
+    metrics = described(scored) | coverage
     if compute_metrics_fn is not None:
         further = compute_metrics_fn(list(tasks.values()))
         of_tasks = {row[_TASK]: row for row in further.pop("per_task_metrics", None) or ()}
@@ -70,7 +70,7 @@ def compute_aggregate_metrics(
     key_metrics = choose(metrics) | coverage
     return AggregateMetrics(
         group_level_metrics=groups,
-        agent_metrics=metrics | _across(repeats),
+        agent_metrics=metrics | across_repeats(repeats),
         key_metrics=key_metrics,
         repeat_level_metrics=repeats,
     )
@@ -81,14 +81,14 @@ def _by(rows: Iterable[Row], key: str) -> dict[Any, list[Row]]:
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.get(key, 0), []).append(row)
-    return dict(sorted(groups.items(), key=lambda item: _in_order(item[0])))
+    return dict(sorted(groups.items(), key=lambda item: in_order(item[0])))
 
 
-def _in_order(key: Any) -> tuple[bool, Any]:
+def in_order(key: Any) -> tuple[bool, Any]:
     return isinstance(key, str), key
 
 
-def _described(rows: list[Row]) -> dict[str, Any]:
+def described(rows: list[Row]) -> dict[str, Any]:
     """`mean/reward`, `max/reward`, ... of every number.
 
     A number that one row alone has varies by nothing that is known, so it has no `std` beside others that have one.
@@ -105,23 +105,23 @@ def _described(rows: list[Row]) -> dict[str, Any]:
 
 def _of_task(task: Any, rows: list[Row]) -> dict[str, Any]:
     """Which rollouts a task's figures are of, and the numbers of each."""
-    infos = [
-        {"rollout_id": f"{task}:{repeat}", _TASK: task, _ROLLOUT: repeat} | _plain_numbers(_usage(row) | row)
-        for repeat, row in ((row.get(_ROLLOUT, 0), row) for row in rows)
-    ]
+    infos = [rollout_info(row, task, row.get(_ROLLOUT, 0)) for row in rows]
     return {
         _TASK: task,
         "num_rollouts": len(rows),
         "expected_num_rollouts": len(rows),
         "missing_num_rollouts": 0,
         "reward_profile_completion_pct": 100.0,
-        "rollout_infos": sorted(infos, key=lambda info: _in_order(info[_ROLLOUT])),
+        "rollout_infos": sorted(infos, key=lambda info: in_order(info[_ROLLOUT])),
     }
 
 
-def _plain_numbers(row: Row) -> Row:
-    numbers = {name: value for name, value in row.items() if is_number(value) and _is_measured(name)}
-    return {name: int(value) if isinstance(value, bool) else value for name, value in numbers.items()}
+def rollout_info(row: Row, task: Any, repeat: Any) -> Row:
+    """One rollout's numbers; a row's own field wins over what its response says of the same name."""
+    said = (_usage(row) | row).items()
+    numbers = {name: value for name, value in said if is_number(value) and _is_measured(name)}
+    plain = {name: int(value) if isinstance(value, bool) else value for name, value in numbers.items()}
+    return {"rollout_id": f"{task}:{repeat}", _TASK: task, _ROLLOUT: repeat} | plain
 
 
 def _is_measured(name: str) -> bool:
@@ -154,7 +154,7 @@ def _coverage(rows: list[Row], scored: list[Row]) -> dict[str, Any]:
     }
 
 
-def _repeats(scored: list[Row], further: Callable[[Tasks], dict[str, Any]] | None) -> list[dict[str, Any]]:
+def repeat_figures(scored: list[Row], further: Callable[[Tasks], dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     """A row of figures for each repeat, where there are several."""
     repeats = _by(scored, _ROLLOUT)
     if len(repeats) < 2:
@@ -195,7 +195,7 @@ def _interval(values: list[float], error: float) -> dict[str, float]:
     return {"ci_low_95": mean - reach, "ci_high_95": mean + reach}
 
 
-def _across(repeats: list[dict[str, Any]]) -> dict[str, float]:
+def across_repeats(repeats: list[dict[str, Any]]) -> dict[str, float]:
     """How each repeat's estimates vary; what is a measure of spread already is not spread again."""
     figures: dict[str, float] = {}
     names = {name for row in repeats for name, value in row.items() if _is_finite(value) and _is_estimate(name)}

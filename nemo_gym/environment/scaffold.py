@@ -68,7 +68,7 @@ def _row(country: str, capital: str) -> dict[str, object]:
 _APP = '''"""TODO: what this environment asks of a model, and when it gives a reward."""
 
 from fastapi import FastAPI
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from nemo_gym.base_resources_server import (
     BaseResourcesServerConfig,
@@ -81,7 +81,9 @@ CAPITALS = {"France": "Paris", "Japan": "Tokyo", "Kenya": "Nairobi", "Peru": "Li
 
 
 class @CLASS@Config(BaseResourcesServerConfig):
-    """Keys of its own, beside those of every server."""
+    """Keys of its own, beside those of every server; any other is refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class GetCapitalRequest(BaseModel):

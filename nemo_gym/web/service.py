@@ -26,6 +26,7 @@ from nemo_gym.config.secrets import secret_values
 from nemo_gym.config.types import BaseRunServerInstanceConfig
 
 from . import client, logs, workers
+from .answers import WholeAnswers
 from .bugs import AnswersBugs
 from .guard import Guard
 from .hangup import CancelOnHangUp
@@ -96,9 +97,13 @@ def get_first_server_config_dict(config: Mapping[str, Any], name: str) -> Any:
     return settings
 
 
-def get_server_url(name: str) -> str:
-    """A peer's base URL."""
-    return ServerClient(_context.servers if _context else {}).base_url(name)
+def get_server_url(name: str, config: Mapping[str, Any] | None = None) -> str:
+    """A peer's base URL.
+
+    Args:
+        config: servers with their addresses, in the place of the run's.
+    """
+    return ServerClient(global_config_dict=get_global_config_dict() if config is None else config).base_url(name)
 
 
 def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
@@ -160,7 +165,8 @@ class SimpleServer(BaseModel):
         _raise_file_limit()
         if (count := server.processes()) > 1:
             workers.fork(count, sock)
-        serve(server.guarded(server.asgi()), sock)
+        app = server.asgi()
+        serve(server.guarded(WholeAnswers(app) if isinstance(app, FastAPI) else app), sock)
 
     @classmethod
     def from_context(cls, told: ServerContext) -> SimpleServer:
