@@ -10,7 +10,7 @@ rollouts. The bare one is twenty lines on the same uvicorn and the same HTTP cli
 so is the backend; the figures are their CPU times. Ratios are what counts, absolute times are one machine's.
 
 The bare one reads nothing: it passes a reply's bytes on as they came, whatever is in them. Ours reads the request and
-the reply, records both and writes an answer of its own. In `8,000 tokens with ids` it takes in the same 634 KB as the
+the reply, records both and writes an answer of its own. In `8,000 tokens with ids` it takes in the same 811 KB as the
 bare one does, with the same client, finds two columns of 8,000 numbers in them and records those (the client, that
 asked for no log-probs, gets 35 KB): a ratio of 1 would leave nothing for that.
 """
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,14 +70,17 @@ def reply(content: str, tokens: int | None = None) -> bytes:
     usage = {"prompt_tokens": 64, "completion_tokens": 200, "total_tokens": 264}
     whole: dict[str, Any] = {**body, "choices": [choice], "usage": usage}
     if tokens is not None:
-        entries = [
-            {"token": f" {WORDS[n % len(WORDS)]}", "logprob": -0.123456 - n / 1e4, "bytes": None, "top_logprobs": []}
-            for n in range(tokens)
-        ]
-        choice["logprobs"] = {"content": entries}
+        choice["logprobs"] = {"content": [entry(n) for n in range(tokens)]}
         choice["token_ids"] = [1000 + n % 30000 for n in range(tokens)]
         whole["prompt_token_ids"] = list(range(64))
     return msgspec.json.encode(whole)
+
+
+def entry(place: int) -> dict[str, Any]:
+    """A token's log-prob as vLLM writes it: with the token's bytes, and a float32 with all the digits of a float64."""
+    token = f" {WORDS[place % len(WORDS)]}"
+    (logprob,) = array("f", [-0.123456 - place / 1e4])
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": []}
 
 
 def cases() -> list[Case]:
