@@ -56,6 +56,7 @@ class ModelApp:
         self.admin_key = context.admin_key if context is not None else ""
         self._capture_settings = (context.capture if context is not None else None) or {"enabled": False}
         self.raw = self._capture_settings.get("raw", "off")
+        self.redactor = Redactor()
         self.capture: ShardWriter | None = None
         self.served: ServedCalls | None = None
         if self.admin_key:
@@ -118,13 +119,13 @@ class ModelApp:
         if not settings.get("enabled", True):
             return
         config = self.server.config
-        secrets = {*config.api_keys, self.admin_key, *secret_values(config.model_dump())}
+        self.redactor = Redactor(values={*config.api_keys, self.admin_key, *secret_values(config.model_dump())})
         self.capture = ShardWriter(
             settings["dir"],
             config.name,
             self.run_id,
             settings.get("durability", "fsync"),
-            redactor=Redactor(values=secrets),
+            redactor=self.redactor,
             **{
                 name: settings[name]
                 for name in ("binary", "max_shard_bytes", "max_shard_age_s", "upload")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec.structs import replace
 
-from ..capture.record import INCOMPLETE, to_json
+from ..capture.record import INCOMPLETE, CallRecord, to_json
 from ..exchange.errors import ModelError
 from ..web.correlation import api_key
 from .delivery import Delivery
@@ -51,9 +52,15 @@ class Records:
         if kind == ARROW:
             data = await served.arrow(rollout_id)
         else:
-            lines = [msgspec.json.encode(to_json(one)) for one in await served.records(rollout_id)]
-            data = b"".join(line + b"\n" for line in lines)
+            data = b"".join(map(self._line, await served.records(rollout_id)))
         await delivery.plain(200, kind.encode(), data)
+
+    def _line(self, record: CallRecord) -> bytes:
+        """As JSON, without secrets (C8): what memory still holds is told as the disk has it."""
+        redactor = self._app.redactor
+        raw = None if record.raw is None else redactor.raw(record.raw)
+        line = msgspec.json.encode(to_json(replace(record, raw=raw)))
+        return (redactor.raw(line) if redactor.knows(line) else line) + b"\n"
 
     async def _seal(self, capture: ShardWriter, rollout_id: str, receive: Any, delivery: Delivery) -> None:
         body, problem = await self._app.body(receive, [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +299,28 @@ async def test_a_start_with_a_wrong_key_ends(tmp_path: Path, monkeypatch: pytest
                 break
             await asyncio.sleep(0.02)
     assert told == [15]
+
+
+async def test_what_memory_tells_of_a_call_has_no_secret(tmp_path: Path) -> None:  # C8
+    key, caller = "sk-backend-0123456789", "sk-caller-0123456789"
+    answers = [Answer(chat_reply(f"It is {key}.", message={"reasoning_content": caller}))]
+    headers = {"authorization": f"Bearer {caller}"}
+    settings = {"api_key": key, "api_keys": [caller], "capture": {"raw": "all"}}
+    async with (
+        bench(tmp_path, answers, **settings) as at,
+        httpx.AsyncClient(base_url=f"{at.url}/ng-rollout/r1", headers=headers) as client,
+    ):
+        body = {"messages": [{"role": "user", "content": f"Is it {key} or {caller}?"}]}
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+        refused = await client.post("/v1/chat/completions", content=f'{{"messages": "{caller}'.encode())
+        told = (await client.get("/calls")).text.splitlines()
+        kept = at.records()
+    assert refused.status_code == 422
+    calls = [json.loads(line) for line in told]
+    assert [one["status"] for one in calls] == ["answered", "rejected"]
+    raws = [base64.b64decode(one["raw"]).decode() for one in calls]
+    for said in (*told, *raws, *map(repr, kept)):
+        assert key not in said
+        assert caller not in said
+    assert calls[0]["received"]["messages"][0]["parts"][0]["text"] == "Is it [redacted] or [redacted]?"
+    assert kept[0].received.messages[0].parts[0].text == "Is it [redacted] or [redacted]?"
