@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from nemo_gym.config.faults import Problem, did_you_mean
 from nemo_gym.config.types import is_loopback
+from nemo_gym.launch import forkserver
 
 from . import clients
 from .arguments import show
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"ng_serve: {error}", file=sys.stderr)
         return BAD_CONFIG
+    forkserver.begin()
     try:
         with ends_at_once():
             composed, problems = composed_to_run(line.overrides())
@@ -56,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return asyncio.run(serving.ended())
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    finally:
+        forkserver.end()
 
 
 def _parser() -> argparse.ArgumentParser:

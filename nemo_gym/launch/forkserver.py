@@ -151,7 +151,8 @@ _begun: ForkServer | None = None
 def begin() -> None:
     """From here on a process imports what servers have in common; the next launcher takes it."""
     global _begun
-    if _POSSIBLE and _begun is None and os.environ.get(SWITCH) != "0":
+    wanted = os.environ.get(SWITCH) != "0" and not sys.flags.safe_path
+    if _POSSIBLE and wanted and _begun is None:
         with contextlib.suppress(OSError):
             _begun = ForkServer()
 

@@ -21,6 +21,7 @@ import gc
 import importlib
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -75,6 +76,7 @@ def main() -> dict[str, Any]:
     control = socket.socket(fileno=int(sys.argv[1]))
     gc.disable()
     keepers: dict[int, int] = {}
+    generators: list[random.Random] = []
     waiting = list(_OF_EVERY)
     while True:
         ready, _, _ = select.select([control.fileno(), *keepers], [], [], 0 if waiting else None)
@@ -97,12 +99,16 @@ def main() -> dict[str, Any]:
         if why := unlike(request["path"]):
             control.send(json.dumps({"refused": why}).encode())
         else:
+            generators += (one for one in gc.get_objects() if type(one) is random.Random)
             gc.freeze()
             pid = os.fork()
             if pid == 0:
                 for fd in (control.detach(), *keepers):
                     os.close(fd)
-                return _kept(request, fds)
+                request = _kept(request, fds)
+                for generator in generators:
+                    generator.seed()
+                return request
             pidfd = os.pidfd_open(pid)
             keepers[pidfd] = pid
             socket.send_fds(control, [json.dumps({"pid": pid}).encode()], [pidfd])
@@ -209,8 +215,9 @@ def become(request: dict[str, Any]) -> NoReturn:
     try:
         exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), program.__dict__)
     except Exception as error:
-        trace = error.__traceback__
-        sys.excepthook(type(error), error, trace and trace.tb_next)
+        own = error.__traceback__
+        error.__traceback__ = own and own.tb_next  # the entrypoint's frames alone
+        sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
     sys.exit()
 
