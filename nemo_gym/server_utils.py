@@ -7,16 +7,10 @@ from nemo_gym.web.service import (
     SimpleServer,
     get_first_server_config_dict,
     get_global_config_dict,
+    get_server_url,
     is_nemo_gym_fastapi_entrypoint,
 )
-from nemo_gym.web.service import get_server_url as url_of
 from nemo_gym.web.session import SESSION_ID_KEY
-
-
-def get_server_url(server_name: str) -> str:
-    """A peer's base URL, by this module's `get_global_config_dict`: tests of environments put another in its place."""
-    return url_of(server_name, get_global_config_dict())
-
 
 __all__ = [
     "ROLLOUT_HEADER",

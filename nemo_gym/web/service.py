@@ -97,13 +97,9 @@ def get_first_server_config_dict(config: Mapping[str, Any], name: str) -> Any:
     return settings
 
 
-def get_server_url(name: str, config: Mapping[str, Any] | None = None) -> str:
-    """A peer's base URL.
-
-    Args:
-        config: servers with their addresses, in the place of the run's.
-    """
-    return ServerClient(global_config_dict=get_global_config_dict() if config is None else config).base_url(name)
+def get_server_url(name: str) -> str:
+    """A peer's base URL."""
+    return ServerClient(_context.servers if _context else {}).base_url(name)
 
 
 def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
-from nemo_gym import server_utils
 from nemo_gym.reward_profile import RewardProfiler
 
 
@@ -88,12 +86,3 @@ def test_files_are_named_after_the_rollouts(tmp_path: Path) -> None:
     ]
     assert [json.loads(line)["mean/reward"] for line in written[0].read_text().splitlines()] == [0.5, 0.75]
     assert json.loads(written[1].read_text())[0]["mean/reward"] == 0.625
-
-
-def test_a_peers_address_by_a_configuration_put_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    servers = {"judge": {"responses_api_models": {"vllm_model": {"host": "127.0.0.1", "port": 12000}}}}
-    for config in (servers, OmegaConf.create(servers)):
-        monkeypatch.setattr(server_utils, "get_global_config_dict", lambda config=config: config)
-        assert server_utils.get_server_url("judge") == "http://127.0.0.1:12000"
-    with pytest.raises(ValueError, match="no server of this run is named 'juge': did you mean 'judge'"):
-        server_utils.get_server_url("juge")
