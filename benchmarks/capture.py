@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import gc
 import math
+import os
 import random
 import statistics
 import tempfile
@@ -35,6 +36,8 @@ from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace, Usage
 from nemo_gym.web.serve import settle_collector
 
 RUNS = 5
+ROLLOUT, TOGETHER = 8, 32
+"""Calls of a rollout, and rollouts at a time."""
 WORK_S = 0.00025
 """What the rest of a call takes of a server's loop. Where clients wait for a backend instead, throughput is theirs."""
 _WORDS = [a + b for a in ("br", "st", "pl", "gr", "tw") for b in ("ing", "one", "and", "ick", "all", "est", "ound")]
@@ -82,7 +85,8 @@ def call(
 def small(number: int, seed: random.Random) -> CallRecord:
     """A short question, 200 tokens of answer, no ids: a chat call of an OpenAI-compatible backend."""
     system = {"role": "system", "content": "You are a careful agent. " * 6}
-    return call([system, {"role": "user", "content": text(60, seed)}], text(150, seed), None, None)
+    messages = [system, {"role": "user", "content": text(60, seed)}]
+    return call(messages, text(150, seed), None, None, rollout_id=f"r{number // 5}")
 
 
 def large(number: int, seed: random.Random) -> CallRecord:
@@ -235,12 +239,47 @@ def growth(folder: Path) -> None:
         print(f"growth, {name + ':':31} turns to the power of {exponent:.3f} (asked for: 1.1)")
 
 
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_after(folder: Path, marks: list[int]) -> list[int]:
+    """What this process holds after so many small calls, of rollouts that are sealed, all in one open shard."""
+    found: list[int] = []
+
+    async def write(place: str) -> None:
+        writer = ShardWriter(place, "policy", "run", "flush", max_shard_bytes=1 << 40)
+        seed = random.Random(3)
+        for number in range(0, marks[-1], ROLLOUT * TOGETHER):
+            names = [f"r{number + one}" for one in range(TOGETHER)]
+            for _ in range(ROLLOUT):
+                made = [replace(small(number, seed), rollout_id=name) for name in names]
+                await asyncio.gather(*map(writer.commit, made))
+            await asyncio.gather(*map(writer.seal, names))
+            while len(found) < len(marks) and number + ROLLOUT * TOGETHER >= marks[len(found)]:
+                found.append(resident())
+        writer._sealer.put = lambda path: None  # type: ignore[method-assign]
+        writer.close()
+
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        asyncio.run(write(place))
+    return found
+
+
+def memory(folder: Path) -> None:
+    marks = [10_000, 50_000, 100_000, 200_000]
+    sizes = [
+        f"{size >> 20} MiB after {mark:,}" for mark, size in zip(marks, resident_after(folder, marks), strict=True)
+    ]
+    print(f"memory, one shard:                    {', '.join(sizes)} calls (asked for: no growth)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--dir", default=".", type=Path)
-    parser.add_argument("--only", choices=["syncs", "latency", "cpu", "growth"])
+    parts = {"syncs": syncs_and_throughput, "latency": latency, "cpu": cpu, "growth": growth, "memory": memory}
+    parser.add_argument("--only", choices=list(parts))
     arguments = parser.parse_args()
-    parts = {"syncs": syncs_and_throughput, "latency": latency, "cpu": cpu, "growth": growth}
     for name, part in parts.items():
         if arguments.only in (None, name):
             part(arguments.dir)

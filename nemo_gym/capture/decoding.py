@@ -39,6 +39,7 @@ class Decoder:
         self._row_of = row_of
         self._content = content
         self._bodies: dict[bytes, bytes] = {}
+        self._stored: dict[bytes, StoredMessage] = {}
         self._bytes = 0
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._max_calls = max_calls
@@ -50,7 +51,7 @@ class Decoder:
             body = self._content(key)
             self._bytes += len(body)
             if self._bytes > _HELD_BYTES:
-                self._bodies, self._bytes = {}, len(body)
+                self._bodies, self._stored, self._bytes = {}, {}, len(body)
             self._bodies[key] = body
         return body
 
@@ -125,7 +126,14 @@ class Decoder:
         return inline(self.content(digest).partition(b"\n")[0], self.content)
 
     def message(self, digest: bytes) -> StoredMessage:
-        """A content as a message."""
+        """A content as a message; held as its body is, and not to be changed."""
+        stored = self._stored.get(digest)
+        if stored is None:
+            stored = self._read(digest)
+            self._stored[digest] = stored
+        return stored
+
+    def _read(self, digest: bytes) -> StoredMessage:
         element, _, line = self.content(digest).partition(b"\n")
         stored = msgspec.convert(inline(line or element, self.content), StoredMessage)
         if line:

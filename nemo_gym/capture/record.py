@@ -21,6 +21,7 @@ from ..exchange.call import Attempt
 from ..exchange.parts import Other, Part, Refusal, ToolResult
 from ..exchange.reply import ModelReply
 from ..exchange.request import ModelRequest
+from .redact import Redactor
 
 Relation = Literal["first", "turn", "retry", "repeat", "subagent", "compaction", "side"]
 Status = Literal["answered", "failed", "rejected", "disconnected"]
@@ -203,3 +204,15 @@ def bare_request(request: ModelRequest, *, origin: bool = False) -> ModelRequest
 def bare_reply(reply: ModelReply) -> ModelReply:
     choices = tuple(replace(one, parts=bare_parts(one.parts), origin=None) for one in reply.choices)
     return replace(reply, choices=choices, origin=None)
+
+
+def cleaned(record: CallRecord, redactor: Redactor) -> CallRecord:
+    """As it is on the disk: without secrets."""
+    received = record.received
+    if received is None or received.origin is None:
+        return record
+    body = redactor.value(received.origin.body)
+    if body is received.origin.body:
+        return record
+    clean = replace(received, origin=replace(received.origin, body=body))
+    return replace(record, received=clean, sent=clean if record.sent is received else record.sent)

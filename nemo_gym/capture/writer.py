@@ -1,9 +1,10 @@
 """The one writer of a process's records: acknowledged means durable (C1, A8).
 
 A thread writes and syncs, and nothing else; the loop builds the batches. There is no timer: the thread syncs
-when it is idle, and what arrives during a sync goes into the next batch (group commit). A batch that cannot be
-written fails every call in it, and the next one begins a new shard, which stands alone again. Receipts, which nobody
-waits for, gather for a batch of their own.
+when it is idle, and what arrives during a sync goes into the next batch (group commit). On a slow disk
+the next batch is made meanwhile; on a fast one, calls that come one at a time do without the thread (see pace.py). A
+batch that cannot be written fails every call in it, and the next one begins a new shard, which stands alone again.
+Receipts, which nobody waits for, gather for a batch of their own.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..exchange.errors import ModelError
 from .encoding import Encoder
+from .pace import Item, Job, Pace
 from .receipts import WAIT_S, Receipts
-from .record import CallRecord, Receipt, Seal
+from .record import CallRecord, Receipt, Seal, cleaned
 from .redact import Redactor
 from .rollouts import Rollouts, rollout_digest
 from .schema import VERSION, Row
@@ -42,19 +43,6 @@ _SEAL_S = 3.0
 """So long a closing server waits for its last shard to be packed; it is whole as it is."""
 _PENDING = 4096
 """With durability `none`: so many unwritten records make a call wait."""
-
-
-class _Item(Struct, eq=False):
-    value: CallRecord | Seal
-    done: asyncio.Future[Seal | None] | None = None
-
-
-class _Job(Struct, eq=False):
-    shard: Shard
-    data: bytes
-    items: list[_Item]
-    seal: bool
-    """Seal the shard afterwards."""
 
 
 class ShardWriter:
@@ -98,15 +86,17 @@ class ShardWriter:
         self._redactor = secrets = redactor or Redactor()
         self._failure: str | None = None
         self._retry_at = 0.0
-        self._pending: list[_Item] = []
+        self._pending: list[Item] = []
         self._receipts = Receipts(self._base)
         self._alone = 0
         """So many pending items are written each in a batch of its own."""
-        self._busy = False
+        self._flying = 0
+        """Batches that were handed to the thread: one that is written and one that waits, at most."""
+        self._broken: Shard | None = None
+        self._pace = Pace()
         self._scheduled = False
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watchdog: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
         try:
             self._sealer = Sealer(None if upload is None else Uploader(upload).put)
@@ -119,7 +109,7 @@ class ShardWriter:
             open_file=open_file,
         )
         self._rollouts = Rollouts(max_rollouts, max_records)
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="capture-writer", daemon=True)
         try:
             self._shards.open()
@@ -137,7 +127,7 @@ class ShardWriter:
             raise self._error()
         if self._failure is None:
             return
-        if not self._busy and time.monotonic() >= self._retry_at:
+        if not self._flying and time.monotonic() >= self._retry_at:
             try:
                 self._shards.open()
             except OSError as error:
@@ -151,12 +141,12 @@ class ShardWriter:
         """Returns when the record is durable. Raises ModelError(503, "capture") when it cannot be."""
         if self._durability == "none":
             if len(self._pending) < _PENDING:
-                self._enqueue(_Item(record))
+                self._enqueue(Item(record))
                 return
             with contextlib.suppress(ModelError):  # a disk that cannot keep up is waited for, one that fails is not
-                await self._written(_Item(record, asyncio.get_running_loop().create_future()))
+                await self._written(Item(record, asyncio.get_running_loop().create_future()))
             return
-        await self._written(_Item(record, asyncio.get_running_loop().create_future()))
+        await self._written(Item(record, asyncio.get_running_loop().create_future()))
 
     def receipt(self, receipt: Receipt) -> None:
         """Written in a short while, unsynced if no call is to be synced then."""
@@ -175,7 +165,7 @@ class ShardWriter:
 
     async def seal(self, rollout_id: str, incomplete: str | None = None) -> Seal:
         """States the rollout's calls at this server. A later seal of the same rollout replaces it."""
-        item = _Item(Seal(rollout_id, (), "", incomplete), asyncio.get_running_loop().create_future())
+        item = Item(Seal(rollout_id, (), "", incomplete), asyncio.get_running_loop().create_future())
         sealed = await self._written(item)
         assert sealed is not None
         return sealed
@@ -187,7 +177,7 @@ class ShardWriter:
             return None if self._rollouts.forgot else []
         if rollout.records is None:
             return None
-        return [self._clean(record) for record in rollout.records]
+        return [cleaned(record, self._redactor) for record in rollout.records]
 
     def pending(self, rollout_id: str) -> bool:
         """Whether calls of the rollout are not written yet, though with durability `none` they were acknowledged."""
@@ -220,39 +210,58 @@ class ShardWriter:
 
     # ---- on the loop
 
-    async def _written(self, item: _Item) -> Seal | None:
+    async def _written(self, item: Item) -> Seal | None:
         assert item.done is not None
         self._enqueue(item)
         return await item.done
 
-    def _enqueue(self, item: _Item) -> None:
+    def _enqueue(self, item: Item) -> None:
         if self._closed:
             raise ModelError(503, "capture", "the server is closing")
         self._loop = asyncio.get_running_loop()
         self._pending.append(item)
-        self._schedule()
+        if self._pace.fills(len(self._pending)):
+            self._hand_over()  # not all of a long round at once: there is work left for while the disk takes its time
+        else:
+            self._schedule()
 
     def _schedule(self) -> None:
         """At the end of the loop's round, so that what this round brings is one batch."""
-        if not self._busy and not self._scheduled and self._loop is not None:
+        if self._takes and not self._scheduled and self._loop is not None:
             self._scheduled = True
             self._loop.call_soon(self._hand_over)
 
+    @property
+    def _takes(self) -> bool:
+        """Whether the thread has nothing to do; or, where the disk is slow, will have nothing after this."""
+        return not self._flying or (self._flying == 1 and self._pace.fills(len(self._pending)))
+
     def _hand_over(self) -> None:
         self._scheduled = False
-        if self._busy or self._closed:
+        if self._closed or not self._takes:
             return
         if not self._thread.is_alive():
             self._fail(self._taken(), "the writer's thread has ended")
         job = None
         while self._work and job is None:
             job = self._job()
-        if job is not None:
-            self._busy = True
-            self._watchdog = asyncio.get_running_loop().call_later(_WAIT_S, self._hung, job)
-            self._jobs.put(job)
+        if job is None:
+            return
+        if self._pace.alone(job) and not self._flying:
+            self._written_here(job)
+            return
+        self._flying += 1
+        job.watchdog = asyncio.get_running_loop().call_later(_WAIT_S, self._hung, job)
+        self._jobs.put(job)
 
-    def _taken(self) -> list[_Item]:
+    def _written_here(self, job: Job) -> None:
+        failure = self._write(job)
+        self._pace.wrote(job)
+        self._after(job, failure)
+        if self._work:
+            self._schedule()
+
+    def _taken(self) -> list[Item]:
         if self._alone:
             self._alone -= 1
             return [self._pending.pop(0)]
@@ -264,7 +273,7 @@ class ShardWriter:
         """Whether there is anything to write by now."""
         return bool(self._pending) or self._receipts.due
 
-    def _job(self) -> _Job | None:
+    def _job(self) -> Job | None:
         """What is pending as one batch. An item that cannot be said fails, and fails alone."""
         items = self._taken()
         try:
@@ -273,7 +282,7 @@ class ShardWriter:
             self._fail(items, error.strerror or type(error).__name__)
             return None
         rows: list[Row] = []
-        good: list[_Item] = []
+        good: list[Item] = []
         for item in items:
             try:
                 rows.append(self._row(item))
@@ -297,9 +306,9 @@ class ShardWriter:
         if self._receipts.due or any(isinstance(item.value, Seal) for item in good):
             receipts = self._receipts.taken()
             data += shard.serialised(receipts) if receipts else b""
-        return _Job(shard, data, good, self._shards.ends_with(shard, len(data))) if data else None
+        return Job(shard, data, good, self._shards.ends_with(shard, len(data))) if data else None
 
-    def _row(self, item: _Item) -> Row:
+    def _row(self, item: Item) -> Row:
         value = item.value
         if isinstance(value, CallRecord):
             row = self._shards.encoder.row(value)
@@ -315,21 +324,27 @@ class ShardWriter:
         row |= {"incomplete": incomplete, "at": time.time(), "digest": bytes.fromhex(stated.digest)}
         return row
 
-    def _hung(self, job: _Job) -> None:
+    def _hung(self, job: Job) -> None:
         self._fail([*job.items, *self._taken()], "the disk does not answer")
 
-    def _done(self, job: _Job, failure: str | None) -> None:
-        self._busy = False
-        if self._watchdog is not None:
-            self._watchdog.cancel()
+    def _done(self, job: Job, failure: str | None) -> None:
+        self._flying -= 1
+        self._pace.wrote(job)
+        if job.watchdog is not None:
+            job.watchdog.cancel()
         self._after(job, failure)
         if self._work:
             self._schedule()
 
-    def _after(self, job: _Job, failure: str | None) -> None:
+    def _after(self, job: Job, failure: str | None) -> None:
         if failure is not None:
-            self._shards.failed(job.shard)
             self._unstate(job.items)
+            if job.shard is self._broken and not self._closed:  # it was made before that was known
+                waiting = [one for one in job.items if one.done is None or not one.done.done()]
+                self._pending, self._alone = waiting + self._pending, 0
+                return
+            self._shards.failed(job.shard)
+            self._broken = job.shard
             self._fail(job.items, failure)
             return
         self._failure = None
@@ -354,7 +369,7 @@ class ShardWriter:
         self._failure = reason
         self._retry_at = time.monotonic() + _RETRY_S
 
-    def _fail(self, items: Iterable[_Item], reason: str | None) -> None:
+    def _fail(self, items: Iterable[Item], reason: str | None) -> None:
         """These will never be durable. `reason` is the disk's; None if it is theirs alone."""
         if reason is not None:
             self._failed(reason)
@@ -367,21 +382,10 @@ class ShardWriter:
     def _error(self) -> ModelError:
         return ModelError(503, "capture", "calls cannot be recorded at the moment", retry_after=_RETRY_S)
 
-    def _unstate(self, items: Iterable[_Item]) -> None:
+    def _unstate(self, items: Iterable[Item]) -> None:
         for item in items:
             if isinstance(item.value, CallRecord):
                 self._rollouts.unstated(item.value)
-
-    def _clean(self, record: CallRecord) -> CallRecord:
-        """As it is on the disk: without secrets."""
-        received = record.received
-        if received is None or received.origin is None:
-            return record
-        body = self._redactor.value(received.origin.body)
-        if body is received.origin.body:
-            return record
-        clean = replace(received, origin=replace(received.origin, body=body))
-        return replace(record, received=clean, sent=clean if record.sent is received else record.sent)
 
     # ---- on the thread
 
@@ -392,14 +396,17 @@ class ShardWriter:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._done, job, failure)
 
-    def _write(self, job: _Job) -> str | None:
+    def _write(self, job: Job) -> str | None:
         """Why the batch is not durable, or None."""
+        began = time.perf_counter()
         try:
             job.shard.append(job.data, sync=bool(job.items))
         except Exception as error:
             with contextlib.suppress(OSError):
                 job.shard.leave()
             return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        finally:
+            job.took = time.perf_counter() - began
         if job.seal:
             self._shards.seal(job.shard)
         return None

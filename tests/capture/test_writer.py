@@ -28,7 +28,10 @@ class Disk(File):
     syncs = 0
     slow_s = 0.0
     full = False
+    fails = 0
+    """So many syncs to come."""
     events: ClassVar[list[str]] = []
+    threads: ClassVar[list[str]] = []
 
     def write(self, data):
         if Disk.full:
@@ -38,14 +41,19 @@ class Disk(File):
 
     def sync(self):
         time.sleep(Disk.slow_s)
+        if Disk.fails:
+            Disk.fails -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().sync()
         Disk.syncs += 1
+        Disk.threads.append(threading.current_thread().name)
         Disk.events.append("synced")
 
 
 @pytest.fixture(autouse=True)
 def disk():
     Disk.syncs, Disk.slow_s, Disk.full, Disk.events = 0, 0.0, False, []
+    Disk.fails, Disk.threads = 0, []
     return Disk
 
 
@@ -79,6 +87,56 @@ async def test_nothing_is_acknowledged_before_it_is_durable(tmp_path, disk):  # 
         await commit(n)
     assert disk.events == ["synced", "acknowledged"] * 5
     writer.close()
+
+
+async def test_while_a_slow_disk_syncs_the_next_batch_is_made(tmp_path, disk):
+    writer = writer_in(tmp_path)
+    disk.slow_s = 0.05
+    await writer.commit(record())
+    disk.syncs = 0
+    await asyncio.gather(*(writer.commit(record(rollout_id=f"r{n}")) for n in range(80)))
+    assert disk.syncs == 3  # 32, 32 that waited for the thread, and the rest
+    writer.close()
+    store = CaptureStore(tmp_path)
+    assert store.verify().problems == []
+    assert len(list(store.calls())) == 81
+
+
+async def test_what_waits_behind_a_batch_that_fails_is_written_anew(tmp_path, disk):  # C7
+    writer = writer_in(tmp_path)
+    disk.slow_s = 0.05
+    await writer.commit(first := record())
+    disk.fails = 1
+    made = [record(rollout_id=f"r{n}") for n in range(80)]
+    found = await asyncio.gather(*map(writer.commit, made), return_exceptions=True)
+    assert [type(one) for one in found] == [ModelError] * 32 + [type(None)] * 48
+    assert (await writer.seal("r40")).call_ids == (made[40].call_id,)
+    assert (await writer.seal("r4")).incomplete == "capture_error"
+    writer.close()
+    store = CaptureStore(tmp_path)
+    assert list(store.calls()) == [first, *made[32:]]
+    assert [one for one in store.verify().problems if "unsealed" not in one] == []
+
+
+async def test_calls_that_come_one_at_a_time_do_without_the_thread(tmp_path, disk, monkeypatch):
+    monkeypatch.setattr("nemo_gym.capture.pace._BRIEF_S", 60.0)
+    writer = writer_in(tmp_path)
+    disk.threads.clear()
+    made = conversation(20)
+    for one in made[:12]:
+        await writer.commit(one)
+        assert list(CaptureStore(tmp_path).calls()) == made[: made.index(one) + 1]
+    assert disk.threads == ["capture-writer"] * 8 + ["MainThread"] * 4
+    disk.fails = 1
+    with pytest.raises(ModelError):
+        await writer.commit(made[12])
+    await asyncio.gather(*map(writer.commit, made[13:15]))
+    for one in made[15:]:
+        await writer.commit(one)
+    assert disk.threads[12:] == ["MainThread", *["capture-writer"] * 6]  # a new shard's head, and batches
+    writer.close()
+    assert list(CaptureStore(tmp_path).calls()) == made[:12] + made[13:]
+    assert CaptureStore(tmp_path).verify().problems == []
 
 
 @pytest.mark.parametrize("durability", ["flush", "none"])
