@@ -1,7 +1,8 @@
 """How long servers without an engine take to be up, and what of it is imports: `python -m benchmarks.startup`.
 
 First what each entrypoint's imports take by themselves, in seconds of CPU (which other work on the machine does not
-change much) and by the clock; then all of them started together by `ng_run`, as it says when each is ready.
+change much) and by the clock; then some of them started together by `ng_run`, each anew and forked from one process
+that has imported what they have in common: when each is ready, and what all of it costs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import psutil
+from msgspec import Struct
+
+from benchmarks.jobs import served
+from nemo_gym.launch.forkserver import SWITCH
 
 ROOT = Path(__file__).parents[1]
 SERVERS = (
@@ -30,9 +37,9 @@ _IMPORTS = "import runpy, sys; sys.path[:0] = [{root!r}, {folder!r}]; runpy.run_
 _READY = re.compile(r"^(\S+)  ready after ([\d.]+) s", re.M)
 CONFIG = """\
 policy_model:
-  responses_api_models: {vllm_model: {entrypoint: app.py, base_url: "http://127.0.0.1:9/v1", api_key: none, model: m}}
+  responses_api_models: {vllm_model: {entrypoint: app.py, base_url: "URL", api_key: none, model: m}}
 other_model:
-  responses_api_models: {openai_model: {entrypoint: app.py, base_url: "http://127.0.0.1:9/v1", api_key: none, model: m}}
+  responses_api_models: {openai_model: {entrypoint: app.py, base_url: "URL", api_key: none, model: m}}
 mcqa:
   resources_servers: {mcqa: {entrypoint: app.py, domain: knowledge}}
 weather:
@@ -68,10 +75,22 @@ def imports() -> None:
         print(f"{server:44} {cpu:6.2f} {seconds:6.2f}")
 
 
-def together() -> None:
+class Start(Struct):
+    """One start of all: seconds to readiness by server, to that of the command, and what it cost by process."""
+
+    ready: dict[str, float]
+    up_s: float
+    cpu_s: dict[str, float]
+
+
+def started(url: str, forked: bool) -> Start:
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "run.yaml").write_text(CONFIG)
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "NEMO_GYM_RUNTIME_DIR": f"{folder}/runtime"}
+        (Path(folder) / "run.yaml").write_text(CONFIG.replace("URL", url))
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "NEMO_GYM_RUNTIME_DIR": f"{folder}/runtime",
+            SWITCH: "1" if forked else "0",
+        }
         command = [sys.executable, "-m", "nemo_gym.cli.main", "run", "+config_paths=[run.yaml]"]
         began = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
@@ -82,12 +101,39 @@ def together() -> None:
             if "Ctrl-C" in line:
                 break
         up = time.perf_counter() - began
+        root = psutil.Process(process.pid)
+        cpu: dict[str, float] = {}
+        for one in (root, *root.children(recursive=True)):
+            times, name = one.cpu_times(), _name(one)
+            cpu[name] = cpu.get(name, 0.0) + times.user + times.system
         process.terminate()
-        process.communicate(timeout=60)
-    print(f"\n{'all together, ready after':44} {'s':>6}")
-    for name, seconds in _READY.findall(said):
-        print(f"{name:44} {float(seconds):6.1f}")
-    print(f"{'the command itself, from its start':44} {up:6.1f}   load {os.getloadavg()[0]:.1f}")
+        process.communicate(timeout=600)
+    return Start({name: float(seconds) for name, seconds in _READY.findall(said)}, up, cpu)
+
+
+def _name(process: psutil.Process) -> str:
+    words = process.cmdline()
+    if any(word.endswith("keeper.py") for word in words):
+        return "keepers"
+    if any(word.endswith("preloaded.py") for word in words):
+        return "the process to fork from"
+    return next((Path(word).parent.name for word in words if word.endswith("app.py")), "ng_run")
+
+
+def together() -> None:
+    """Started anew and forked, in turns, so that what else the machine does burdens both; the better of each."""
+    with served() as url:
+        turns = [(started(url, forked=False), started(url, forked=True)) for _ in range(TIMES)]
+    anew, forked = (min((turn[way] for turn in turns), key=lambda one: sum(one.cpu_s.values())) for way in (0, 1))
+    print(f"\n{'all together, ready after (s)':44} {'anew':>6} {'forked':>6}")
+    for name, seconds in anew.ready.items():
+        print(f"{name:44} {seconds:6.1f} {forked.ready[name]:6.1f}")
+    print(f"{'the command itself, from its start':44} {anew.up_s:6.1f} {forked.up_s:6.1f}")
+    print(f"\n{'CPU s of':44} {'anew':>6} {'forked':>6}")
+    for name in dict.fromkeys([*anew.cpu_s, *forked.cpu_s]):
+        print(f"{name:44} {anew.cpu_s.get(name, 0.0):6.2f} {forked.cpu_s.get(name, 0.0):6.2f}")
+    whole = [sum(one.cpu_s.values()) for one in (anew, forked)]
+    print(f"{'all':44} {whole[0]:6.2f} {whole[1]:6.2f}   load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
