@@ -115,9 +115,8 @@ def _described(progress: list[Progress], run_id: str) -> dict[str, Any]:
 
 
 async def _done(job: JobConfig, run: head.Run, answer: dict[str, Any], began: Callable[[Progress], object]) -> int:
-    from rich.console import Console
-
     from .job import do_job
+    from .terminal import console
 
     return await do_job(
         job,
@@ -126,7 +125,7 @@ async def _done(job: JobConfig, run: head.Run, answer: dict[str, Any], began: Ca
         config_digest="",
         captures=answer.get("captures"),
         logs=None,
-        console=Console(highlight=False, soft_wrap=True),
+        console=console(),
         began=began,
     )
 

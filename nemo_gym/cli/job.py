@@ -81,7 +81,7 @@ async def _export(
     with console.status("exporting"):
         try:
             return await asyncio.to_thread(export, job.output, job.export, captures), None
-        except ExportError as error:
+        except (ExportError, OSError) as error:
             return None, f"export: {error}"
 
 

@@ -115,13 +115,13 @@ class Run:
     """One run of a configuration, from its first server to the last that ends."""
 
     def __init__(self, composed: Composed, command: Sequence[str]) -> None:
-        from rich.console import Console
+        from .terminal import console
 
         self.composed = composed
         self.command = [_unkeyed(argument) for argument in command]
         self.job = composed.job()
         self.run_id = _run_id(self.job)
-        self.console = Console(highlight=False, soft_wrap=True)
+        self.console = console()
         self.signals: list[signal.Signals] = []
         self.progress: Progress | None = None
         # Without a job there is no folder that is this run's alone, and two runs at once must not share files.
@@ -142,10 +142,10 @@ class Run:
 
     def interrupted(self, number: signal.Signals, work: asyncio.Task[int]) -> None:
         """The first signal ends the run in order; more of them do not hurry what must be complete."""
-        if not self.signals:
-            self.console.print("ending…", style="dim")
-            work.cancel()
         self.signals.append(number)
+        if len(self.signals) == 1:
+            work.cancel()
+            self.console.print("ending…", style="dim")
 
     async def work(self) -> int:
         from nemo_gym.launch.head import Head

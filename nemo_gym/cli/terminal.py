@@ -1,0 +1,45 @@
+"""Words for a person who may be gone: a terminal that is closed, or a pipe that nobody reads, ends no job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import IO, Any, cast
+
+from rich.console import Console
+
+
+class _Outlasting:
+    """A stream that goes to nowhere once it cannot be written to any more."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._to_nowhere()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._to_nowhere()
+
+    def _to_nowhere(self) -> None:
+        """The descriptor itself, since what is buffered is written once more when the process ends."""
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def console() -> Console:
+    """Of a job, on standard output."""
+    return Console(file=cast("IO[str]", _Outlasting(sys.stdout)), highlight=False, soft_wrap=True)
