@@ -1,12 +1,15 @@
 """What needs no Ray: parameters, placement, routing, retries, and replies out of the actor's arrays."""
 
 import asyncio
+import os
+import sys
 from array import array
 
 import pytest
 
 np = pytest.importorskip("numpy")
 
+from nemo_gym.engines.deployment import Deployment  # noqa: E402
 from nemo_gym.engines.engine import EnginePiece, EngineReply, EngineRequest  # noqa: E402
 from nemo_gym.engines.placement import placement  # noqa: E402
 from nemo_gym.engines.ray_engine import RayEngine  # noqa: E402
@@ -186,3 +189,15 @@ def test_impossible_alternatives_are_left_out():
         decoded_tokens, logprobs = ["a", "a", "b", "c"], [-0.1, -0.1, -2.5, float("-inf")]
 
     assert _alternatives(Flat, 0) == {"a": -0.1, "b": -2.5}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the cores that a process may use are asked of Linux")
+def test_replicas_of_one_machine_share_its_cores(monkeypatch):
+    def threads(**settings):
+        return Deployment({"model": "m"}, **{"gpus": 0.0} | settings)._threads()
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert threads(replicas=2) == 4
+    assert threads(replicas=2, tensor_parallel=2) == 2
+    assert threads(replicas=1, spare=15) == 1
+    assert [threads(), threads(replicas=2, gpus=1.0), threads(replicas=2, ray_address="auto")] == [None] * 3
