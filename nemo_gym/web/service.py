@@ -13,6 +13,7 @@ import resource
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -22,6 +23,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
+from nemo_gym.config import paths
 from nemo_gym.config.secrets import secret_values
 from nemo_gym.config.types import BaseRunServerInstanceConfig
 
@@ -107,6 +109,15 @@ def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
     return False
 
 
+def enter_own_folder(told: ServerContext) -> None:
+    """Environments open files by paths below their own folder, since NeMo Gym runs them there; paths that a
+    configuration has go on to mean what they meant."""
+    folder = paths.locate(Path(told.kind) / told.implementation)
+    if folder.is_dir():
+        os.environ[paths.EXTRA_ROOTS] = os.pathsep.join(map(str, paths.roots()))
+        os.chdir(folder)
+
+
 class SimpleServer(BaseModel):
     """A server with routes. Subclasses name their own config class in `config`."""
 
@@ -155,6 +166,8 @@ class SimpleServer(BaseModel):
         sock = socket.socket(fileno=int(os.environ.pop(LISTEN_FD)))
         sock.set_inheritable(False)
         _context = msgspec.json.decode(sys.stdin.buffer.read(), type=ServerContext)
+        if _context.kind == "resources_servers":
+            enter_own_folder(_context)
         server = cls.from_context(_context)
         hidden = secret_values(_context.settings) | {_context.admin_key, _context.session_secret, _context.call_key}
         logs.setup(hidden, server.config.log_format)
