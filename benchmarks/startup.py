@@ -34,7 +34,7 @@ SERVERS = (
 )
 TIMES = 3
 _IMPORTS = "import runpy, sys; sys.path[:0] = [{root!r}, {folder!r}]; runpy.run_path({app!r}, run_name='imported')"
-_READY = re.compile(r"^(\S+)  ready after ([\d.]+) s", re.M)
+_READY = re.compile(r"^(\S+) +ready after ([\d.]+) s", re.M)
 CONFIG = """\
 policy_model:
   responses_api_models: {vllm_model: {entrypoint: app.py, base_url: "URL", api_key: none, model: m}}
