@@ -24,6 +24,8 @@ from tests.scripted import (
     tool_call,
 )
 
+pytestmark = pytest.mark.ci
+
 PATHS = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}
 ASKED: dict[str, dict[str, Any]] = {
     "chat": {"messages": HELLO},
