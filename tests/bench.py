@@ -39,13 +39,17 @@ class Bench:
 
     def client(self, rollout_id: str | None = "r1") -> openai.AsyncOpenAI:
         prefix = f"/ng-rollout/{rollout_id}" if rollout_id else ""
-        return self._kept(openai.AsyncOpenAI(base_url=f"{self.url}{prefix}/v1", api_key="none", max_retries=0))
+        return self._kept(
+            openai.AsyncOpenAI(base_url=f"{self.url}{prefix}/v1", api_key="none", max_retries=0, timeout=600)
+        )
 
     def anthropic(self, rollout_id: str | None = "r1") -> Any:
         import anthropic  # not where only the other dialects are spoken: it takes its time
 
         prefix = f"/ng-rollout/{rollout_id}" if rollout_id else ""
-        return self._kept(anthropic.AsyncAnthropic(base_url=f"{self.url}{prefix}", api_key="none", max_retries=0))
+        return self._kept(
+            anthropic.AsyncAnthropic(base_url=f"{self.url}{prefix}", api_key="none", max_retries=0, timeout=600)
+        )
 
     def _kept(self, client: Client) -> Client:
         self._clients.append(client)

@@ -89,7 +89,7 @@ async def test_a_slow_try_is_given_up_for_another_endpoint(tmp_path: Path) -> No
 @pytest.mark.parametrize("mode", ["processed", "raw"])
 async def test_the_mode_of_log_probs_is_the_one_that_was_measured(tmp_path: Path, mode: str) -> None:  # C3
     async with bench(tmp_path, Endpoint(logprobs=mode), return_token_ids=None) as at:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             assert (await client.get(f"{at.url}/ready", timeout=30)).status_code == 200
         await said(at)
         (record,) = at.records()
@@ -128,7 +128,7 @@ async def test_ids_of_a_server_that_gives_them_in_meta_info(tmp_path: Path) -> N
         return Answer(reply)
 
     async with bench(tmp_path, sglang, return_token_ids=None) as at:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             told = (await client.get(f"{at.url}/ready", timeout=30)).json()
         await said(at)
         (record,) = at.records()

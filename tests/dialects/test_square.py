@@ -225,7 +225,7 @@ async def test_a_prompt_that_is_too_long(tmp_path: Path, client: str, backend: s
 
 
 async def overflows(at: Bench, client: str) -> None:
-    async with httpx.AsyncClient(base_url=at.url) as http:
+    async with httpx.AsyncClient(base_url=at.url, timeout=60) as http:
         for streamed in (False, True):
             answer = await http.post(wires.PATHS[client], json=simple(client) | {"stream": streamed})
             if client == "chat":
@@ -263,7 +263,7 @@ async def test_a_cut_off_call_is_not_run(tmp_path: Path, client: str, backend: s
             stop_reason="max_tokens",
         ),
     }[backend]()
-    async with over(tmp_path, backend, Answer(reply)) as at, httpx.AsyncClient(base_url=at.url) as http:
+    async with over(tmp_path, backend, Answer(reply)) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as http:
         for streamed in (False, True):
             answer = await http.post(wires.PATHS[client], json=simple(client) | {"stream": streamed})
             assert "Wait." in answer.text

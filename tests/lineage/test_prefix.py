@@ -83,7 +83,10 @@ async def test_a_break_at_a_server_that_renders_is_recorded(tmp_path: Path) -> N
         return Answer(chat_reply(f"said {said[0]}", choice=choice, prompt_token_ids=prompt))
 
     messages = list(HELLO)
-    async with bench(tmp_path, answer, return_token_ids=True) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, answer, return_token_ids=True) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         for _ in range(3):
             made = await client.post("/ng-rollout/r1/v1/chat/completions", json={"messages": messages})
             messages += [{"role": "assistant", "content": made.json()["choices"][0]["message"]["content"]}]

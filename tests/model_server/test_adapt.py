@@ -52,7 +52,10 @@ def test_fields_of_another_dialect_are_dropped_and_named_once(caplog: pytest.Log
 
 
 async def test_strict_refuses_unknown_fields(tmp_path: Path) -> None:  # A6
-    async with bench(tmp_path, [Answer(chat_reply())], strict=True) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, [Answer(chat_reply())], strict=True) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         wrong = await client.post("/v1/chat/completions", json={"messages": HELLO, "temprature": 1})
         assert wrong.status_code == 422
         assert wrong.json()["detail"] == [
@@ -174,7 +177,7 @@ async def test_a_vllm_is_asked_which_roles_it_renders(tmp_path: Path) -> None:  
             return Answer({"count": len(" ".join(shown).split()), "tokens": []})
         return Answer(chat_reply()) if request.asks else Answer({"data": []})
 
-    async with bench(tmp_path, decide) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, decide) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         ready = (await client.get("/ready")).json()
         assert {name: ready[name] for name in ("developer", "several_systems", "late_system")} == {
             "developer": False,

@@ -31,7 +31,7 @@ SOUND = [
 
 
 async def test_a_compressed_body_is_read_as_it_was(tmp_path: Path) -> None:
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         for encoding, data in SOUND:
             answer = await client.post("/v1/responses", content=data, headers={"content-encoding": encoding})
             assert answer.status_code == 200, encoding
@@ -51,7 +51,10 @@ BROKEN = [
 
 async def test_what_cannot_be_unpacked_is_refused_and_recorded(tmp_path: Path) -> None:
     settings = {"max_body_bytes": 20_000}
-    async with bench(tmp_path, [Answer(chat_reply())], **settings) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, [Answer(chat_reply())], **settings) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         for encoding, data, status in BROKEN:
             headers = {"content-encoding": encoding}
             chat = await client.post("/v1/chat/completions", content=data, headers=headers)

@@ -188,7 +188,7 @@ async def test_a_head_without_an_end_is_not_gathered(tmp_path: Path) -> None:
         with contextlib.suppress(ConnectionError):
             answer = await reader.read()
             assert answer.startswith(b"HTTP/1.1 431") or not answer
-        async with httpx.AsyncClient(base_url=at.url) as client:
+        async with httpx.AsyncClient(base_url=at.url, timeout=60) as client:
             assert (await client.post("/v1/chat/completions", json={"messages": HELLO})).status_code == 200
             inside = await client.post("/v1/chat/completions", json={"messages": HELLO}, headers={"x": "y" * 100_000})
             assert (inside.status_code, "max_header_bytes" in inside.text) == (431, True)

@@ -23,7 +23,7 @@ CHAT = "/v1/chat/completions"
 
 @pytest.mark.parametrize("value", [False, 0, None])
 async def test_what_selects_no_stream(tmp_path: Path, value: Any) -> None:  # A2
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         answer = await client.post(CHAT, json={"messages": HELLO, "stream": value})
         assert answer.headers["content-type"] == "application/json"
         bad = [await client.post(CHAT, json={"messages": HELLO, "stream": one}) for one in ("false", "true", 1, [])]
@@ -59,7 +59,7 @@ async def test_the_422_is_fastapis(tmp_path: Path, data: bytes) -> None:  # A3
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         expected = await client.post(CHAT, content=data, headers=headers)
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         found = await client.post(CHAT, content=data, headers=headers)
         untyped = await client.post(CHAT, content=data, headers={"content-type": "text/plain"})
     assert (found.status_code, found.content) == (expected.status_code, expected.content)
@@ -69,7 +69,7 @@ async def test_the_422_is_fastapis(tmp_path: Path, data: bytes) -> None:  # A3
 async def test_a_rejected_screenshot_never_comes_back(tmp_path: Path) -> None:  # A4
     url = "data:image/png;base64," + "A" * 20_000
     body = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": [url]}]}]}
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         answer = await client.post(CHAT, json=body)
     assert answer.status_code == 422
     assert len(answer.content) < 4096
@@ -79,7 +79,7 @@ async def test_a_rejected_screenshot_never_comes_back(tmp_path: Path) -> None:  
 async def test_statuses_and_words_of_the_backend(tmp_path: Path, status: int) -> None:  # A5
     error = {"message": "said so", "type": "some_type", "code": "some_code"}
     answers = [Answer({"error": error}, status)]
-    async with bench(tmp_path, answers) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, answers) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         chat = await client.post(CHAT, json={"messages": HELLO})
         responses = await client.post("/v1/responses", json={"input": "x"})
     assert chat.status_code == status
@@ -94,7 +94,7 @@ async def test_statuses_and_words_of_the_backend(tmp_path: Path, status: int) ->
 async def test_white_space_halves_and_large_integers_survive(tmp_path: Path) -> None:  # A13
     data = b'{"messages": [{"role": "user", "content": "\\ud83d\\ude00 \\ud800"}], "seed": 123456789012345678901234}'
     reply = chat_reply(" \n two \n ")
-    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         answer = await client.post(CHAT, content=data)
         assert answer.json()["choices"][0]["message"]["content"] == " \n two \n "
         assert at.backend.calls[0].json()["messages"][0]["content"] == "\U0001f600 \ufffd"
@@ -113,7 +113,7 @@ async def test_white_space_halves_and_large_integers_survive(tmp_path: Path) -> 
 )
 async def test_numbers_that_json_has_not_are_refused_by_name(tmp_path: Path, data: bytes, field: list[Any]) -> None:
     """A13: what cannot survive as written is no null on the way to the backend."""
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         chat = await client.post(CHAT, content=data)
         other = await client.post("/v1/responses", content=data.replace(b'"messages"', b'"input"'))
         assert at.backend.calls == []
@@ -127,14 +127,14 @@ async def test_numbers_that_json_has_not_are_refused_by_name(tmp_path: Path, dat
 async def test_unknown_fields_survive_as_written(tmp_path: Path) -> None:  # A6 A13
     unknown = b'{"big":-98765432109876543210,"e":1e-7,"s":"\\ud800!","n":null}'
     data = b'{"messages":[{"role":"user","content":"x"}],"u":' + unknown + b"}"
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         assert (await client.post(CHAT, content=data)).status_code == 200
         sent = at.backend.calls[0].json()["u"]
         (record,) = at.records()
     assert sent == {"big": -98765432109876543210, "e": 1e-7, "s": "\ufffd!", "n": None}
     assert record.received.origin.body["u"] == sent
     huge = b'{"messages":[{"role":"user","content":"x"}],"u":' + b"1" * 5000 + b"}"
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         assert (
             await client.post(CHAT, content=huge)
         ).status_code == 400  # as under FastAPI: Python reads no such number
@@ -144,7 +144,7 @@ async def test_a_reply_without_its_head_gets_it_filled_once(tmp_path: Path) -> N
     reply = chat_reply("a" * 100)
     for field in ("id", "created", "model"):
         del reply[field]
-    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         text = (await client.post(CHAT, json={"messages": HELLO, "stream": True})).text
         (record,) = at.records()
     chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
@@ -182,7 +182,7 @@ ROUTES = [
 
 
 async def test_every_route_also_below_a_rollout_and_with_a_query(tmp_path: Path) -> None:  # A1
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         made = (await client.post("/v1/responses", json={"input": "x"})).json()["id"]
         for method, path, body in [*ROUTES, ("GET", f"/v1/responses/{made}", None)]:
             expected = (await client.request(method, path, json=body)).status_code
@@ -214,7 +214,10 @@ async def test_nothing_leaves_before_the_record_is_durable(tmp_path: Path, path:
         assert held.wait(60)
 
     body = {"messages": HELLO, "input": "x", "max_tokens": 9, "model": "m", "stream": streamed}
-    async with bench(tmp_path, [Answer(chat_reply("Hello!"))]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, [Answer(chat_reply("Hello!"))]) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(File, "sync", sync)
             got: list[bytes] = []
@@ -287,7 +290,10 @@ async def test_no_call_comes_out_of_tool_choice_none(tmp_path: Path, stream: str
 async def test_a_field_travels_under_its_name_on_the_wire(tmp_path: Path) -> None:  # A14
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
-    async with bench(tmp_path, [Answer(chat_reply('{"a": 1}'))]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, [Answer(chat_reply('{"a": 1}'))]) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         body = {"model": "m", "input": "x", "text": {"format": form}}
         made = (await client.post("/v1/responses", json=body)).json()
         text = (await client.post("/v1/responses", json=body | {"stream": True})).text
@@ -304,7 +310,10 @@ async def test_a_field_travels_under_its_name_on_the_wire(tmp_path: Path) -> Non
 
 async def test_calls_without_a_rollout_are_held_together_by_the_clients_session(tmp_path: Path) -> None:  # C4
     said = [*HELLO, {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "And now?"}]
-    async with bench(tmp_path, [Answer(chat_reply("Hello!"))]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, [Answer(chat_reply("Hello!"))]) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         for session in ("s1", "s2", None):
             headers = {} if session is None else {"x-session-id": session}
             for messages in (HELLO, said):

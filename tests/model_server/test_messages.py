@@ -240,7 +240,7 @@ async def test_paths_headers_and_query_strings(tmp_path: Path) -> None:  # A1 C4
     ],
 )
 async def test_bad_input_is_a_400_that_names_the_field(tmp_path: Path, data: bytes, said: str) -> None:  # A2 A3 C1
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         answer = await client.post(PATH, content=data)
         (record,) = at.records()
         assert not at.backend.calls

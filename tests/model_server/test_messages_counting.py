@@ -51,7 +51,7 @@ async def test_what_cannot_be_counted_is_not_guessed(tmp_path: Path) -> None:  #
         answer = await post(at, COUNT, "/v1/messages/count_tokens")
         refused = await post(at, {"messages": 3}, "/v1/messages/count_tokens")
         wrong = await post(at, COUNT, "/ng-rollout/a$b/v1/messages/count_tokens")
-        async with httpx.AsyncClient(base_url=at.url) as client:
+        async with httpx.AsyncClient(base_url=at.url, timeout=60) as client:
             assert (await client.get("/v1/messages/count_tokens")).status_code == 405
     assert (answer.status_code, answer.json()["error"]["type"]) == (501, "api_error")
     assert "cannot count tokens" in answer.json()["error"]["message"]

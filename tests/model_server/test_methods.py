@@ -136,7 +136,7 @@ async def test_a_method_that_asks_the_servers_own_backend(tmp_path: Path) -> Non
 
 async def test_a_field_that_the_method_does_not_take_is_named(tmp_path: Path) -> None:
     server = Echo(config=BaseResponsesAPIModelConfig(name="m", model="echo"), server_client=ServerClient({}))
-    async with serving(app(server, tmp_path)) as url, httpx.AsyncClient(base_url=url) as at:
+    async with serving(app(server, tmp_path)) as url, httpx.AsyncClient(base_url=url, timeout=60) as at:
         answer = await at.post("/v1/chat/completions", json={"messages": HELLO, "unknown_field": 1})
         assert answer.status_code == 200  # dropped: A6
         answer = await at.post("/v1/chat/completions", json={"messages": HELLO, "verbosity": 5})

@@ -239,7 +239,7 @@ async def test_a_message_without_its_start(tmp_path: Path) -> None:  # A5
 
 
 async def test_the_stock_client_reads_what_a_route_refuses(tmp_path: Path) -> None:  # A1 A5
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         with pytest.raises(openai.NotFoundError) as missing:
             await at.client().responses.retrieve("resp_none")
         refused = {

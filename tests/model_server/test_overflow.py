@@ -32,7 +32,7 @@ async def test_chat_gets_an_empty_reply_that_stopped_for_length(tmp_path: Path) 
 
 
 async def test_responses_gets_an_error_of_its_own_code(tmp_path: Path) -> None:  # A12
-    async with bench(tmp_path, [OVERFLOW]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [OVERFLOW]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         answer = await client.post("/v1/responses", json={"input": "x", "stream": True})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
         assert [record.status for record in at.records()] == ["failed"]
@@ -62,6 +62,6 @@ def test_what_is_an_overflow(status: int, code: Any, message: str, expected: boo
 
 async def test_any_other_400_stays_itself(tmp_path: Path) -> None:  # A12 A5
     error = Answer({"error": {"message": "max_tokens must be at least 1, got 0", "type": "BadRequestError"}}, 400)
-    async with bench(tmp_path, [error]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [error]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         answer = await client.post("/v1/chat/completions", json={"messages": HELLO, "max_tokens": 0})
         assert (answer.status_code, answer.json()["error"]["message"]) == (400, "max_tokens must be at least 1, got 0")

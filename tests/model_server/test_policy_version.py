@@ -19,7 +19,10 @@ WITH_IDS = chat_reply("Hi", choice={"token_ids": [5, 6]}) | {"prompt_token_ids":
 
 
 async def test_tokens_bear_the_version_that_held_when_they_were_asked_for(tmp_path: Path) -> None:
-    async with bench(tmp_path, [Answer(WITH_IDS, delay=0.3)]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, [Answer(WITH_IDS, delay=0.3)]) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         path = "/ng-rollout/r1/v1/chat/completions"
         assert (await client.get("/policy_version")).json() == {"policy_version": None}
         assert (await client.post(path, json={"messages": HELLO})).status_code == 200
@@ -42,7 +45,7 @@ NO_NUMBERS = ['"7"', "true", "-1", "7.5", "2147483648", "null", "[7]"]
     "body", ["", "{", "7", "[]", "{}", "\xff", *(f'{{"policy_version": {no}}}' for no in NO_NUMBERS)]
 )
 async def test_what_is_no_version(tmp_path: Path, body: str) -> None:
-    async with bench(tmp_path, [Answer(WITH_IDS)]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(WITH_IDS)]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         answer = await client.put("/policy_version", content=body.encode("latin-1"))
         assert answer.status_code == 400
         assert answer.json()["error"]["message"].startswith("policy_version: expected a whole number from 0")

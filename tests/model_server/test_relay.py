@@ -124,7 +124,7 @@ async def test_a_reply_that_was_aborted_has_failed(tmp_path: Path, finish: str) 
     answers = [Answer(chunks=chunks), Answer(chat_reply(finish_reason=finish)), Answer(chat_reply(finish_reason=None))]
     async with bench(tmp_path, answers, stream="relay") as at:
         assert "error" in (await lines(at, BODY))[-1][1]
-        async with httpx.AsyncClient(base_url=at.url) as client:
+        async with httpx.AsyncClient(base_url=at.url, timeout=60) as client:
             for _ in range(2):
                 assert (await client.post("/v1/chat/completions", json={"messages": HELLO})).status_code == 502
         assert [record.status for record in at.records()] == ["failed"] * 3

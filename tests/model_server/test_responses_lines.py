@@ -21,7 +21,7 @@ async def sent(tmp_path: Path, items: Any, api: str = "chat", **asked: Any) -> A
     """What a backend gets of these input items."""
     settings = asked.pop("settings", {})
     reply = chat_reply() if api == "chat" else responses_reply()
-    async with bench(tmp_path, [Answer(reply)], api=api, **settings) as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, [Answer(reply)], api=api, **settings) as at, httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{at.url}/v1/responses", json={"input": items, **asked})
         assert answer.status_code == 200, answer.text
         body = at.backend.calls[0].json()
@@ -122,7 +122,7 @@ async def test_a_provider_gets_no_content_of_reasoning(tmp_path: Path) -> None: 
 
 async def test_what_this_server_emitted_is_accepted_back(tmp_path: Path) -> None:  # R12
     reply = chat_reply("Text.", message={"reasoning_content": "hm", "tool_calls": [tool_call("f", '{"a":  1}')]})
-    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         output = (await client.post("/v1/responses", json={"input": "Hi", "tools": [F]})).json()["output"]
         output[1]["content"][0]["logprobs"] = None  # as some clients replay it
         asked = [{"role": "user", "content": "Hi"}, *output, result("call_1", "1")]
@@ -162,7 +162,7 @@ async def test_formats_and_fields_travel_under_their_own_names(tmp_path: Path) -
 async def test_a_part_that_a_chat_backend_cannot_be_given_is_refused(tmp_path: Path, part: Any, named: str) -> None:
     message = {"role": "user", "content": [{"type": "input_text", "text": "Hi"}, part]}
     for items in ([message], [*CALLS, result("c1", [part])]):
-        async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient() as client:
+        async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(timeout=60) as client:
             answer = await client.post(f"{at.url}/v1/responses", json={"input": items})
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
             assert named in answer.json()["error"]["message"]
@@ -220,7 +220,10 @@ async def test_a_stream_never_just_stops(tmp_path: Path, api: str) -> None:  # R
     chunks = responses_events(responses_reply(output_text("Hello there")))[:-2]
     if api == "chat":
         chunks = chat_chunks({"content": "Hel"}, {"content": "lo there"}, finish=None)
-    async with bench(tmp_path, [Answer(chunks=chunks)], api=api, stream="relay") as at, httpx.AsyncClient() as client:
+    async with (
+        bench(tmp_path, [Answer(chunks=chunks)], api=api, stream="relay") as at,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
         answer = await client.post(f"{at.url}/ng-rollout/r1/v1/responses", json={"input": "Hi", "stream": True})
         (record,) = at.records()
     events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
@@ -235,7 +238,10 @@ async def test_a_stream_never_just_stops(tmp_path: Path, api: str) -> None:  # R
 
 async def test_a_keep_alive_is_an_event_with_a_number(tmp_path: Path) -> None:  # A7 R22
     slow = Answer(chat_reply(), delay=0.5)
-    async with bench(tmp_path, [slow], stream_commit_s=0.05, keepalive_s=0.05) as at, httpx.AsyncClient() as client:
+    async with (
+        bench(tmp_path, [slow], stream_commit_s=0.05, keepalive_s=0.05) as at,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
         answer = await client.post(f"{at.url}/v1/responses", json={"input": "Hi", "stream": True})
         (record,) = at.records()
     events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]

@@ -97,7 +97,10 @@ async def test_any_worker_finds_it_and_so_does_a_server_that_was_started_anew(tm
 async def test_a_response_is_got_by_its_id(tmp_path: Path) -> None:  # A1 R11 V0
     asked: Any = {"model": "m", "input": "Hi", "tools": [TOOL], "metadata": {"a": "b"}, "temperature": 0.5}
     settings: Any = {"api_keys": ["right"]}
-    async with bench(tmp_path, [Answer(CALLED)], **settings) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, [Answer(CALLED)], **settings) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         client.headers["authorization"] = "Bearer right"
         whole = (await client.post("/ng-rollout/r1/v1/responses", json=asked)).json()
         hidden = (await client.post("/v1/responses", json=asked | {"store": False})).json()

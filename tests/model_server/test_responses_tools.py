@@ -247,14 +247,17 @@ async def test_a_tool_that_a_provider_runs_is_refused_or_ignored(  # R8
     tmp_path: Path, tool: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = {"input": "Hi", "tools": [F, tool], "tool_choice": {"type": tool["type"]}}
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{at.url}/v1/responses", json=body)
         assert answer.status_code == 400
         error = answer.json()["error"]
         assert error["param"] == "tools"
         assert error["message"].startswith(f"tools[1]: {tool['type']} is run by a provider")
         assert 'web_search="disabled"' in error["message"]
-    async with bench(tmp_path, [Answer(chat_reply())], web_search="ignore") as at, httpx.AsyncClient() as client:
+    async with (
+        bench(tmp_path, [Answer(chat_reply())], web_search="ignore") as at,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
         for _ in range(2):
             assert (await client.post(f"{at.url}/v1/responses", json=body)).status_code == 200
         sent = at.backend.calls[0].json()

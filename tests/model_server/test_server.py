@@ -52,7 +52,7 @@ async def test_responses_over_a_chat_backend(tmp_path: Path) -> None:  # R20 R21
 
 
 async def test_bad_input_is_recorded_and_never_reaches_the_backend(tmp_path: Path) -> None:  # A3 C1
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(timeout=60) as client:
         url = f"{at.url}/ng-rollout/r1/v1/chat/completions"
         wrong = await client.post(url, json={"messages": 5})
         broken = await client.post(url, content=b"{")
@@ -70,7 +70,7 @@ async def test_backend_errors_keep_their_status_before_the_commit(tmp_path: Path
     failure = Answer(
         {"error": {"message": "slow down", "type": "rate_limit", "code": "busy"}}, 429, {"retry-after": "7"}
     )
-    async with bench(tmp_path, [failure]) as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, [failure]) as at, httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(
             f"{at.url}/ng-rollout/r1/v1/chat/completions", json={"messages": HELLO, "stream": streamed}
         )
@@ -106,7 +106,10 @@ async def test_a_reply_cut_in_the_middle_is_a_failure(tmp_path: Path) -> None:
 
 async def test_late_commit_keeps_alive_with_data_and_fails_in_the_stream(tmp_path: Path) -> None:  # A7 R28
     slow = Answer({"error": {"message": "gone"}}, 500, delay=0.6)
-    async with bench(tmp_path, [slow], stream_commit_s=0.1, keepalive_s=0.1) as at, httpx.AsyncClient() as client:
+    async with (
+        bench(tmp_path, [slow], stream_commit_s=0.1, keepalive_s=0.1) as at,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
         body = {"messages": HELLO, "stream": True}
         answer = await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json=body)
         assert answer.status_code == 200
@@ -141,7 +144,7 @@ async def test_a_hang_up_cancels_the_backend_and_is_recorded(tmp_path: Path) -> 
 
 
 async def test_seal_and_calls(tmp_path: Path) -> None:  # C9
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(timeout=60) as client:
         await at.client().chat.completions.create(model="m", messages=HELLO)
         lines = (await client.get(f"{at.url}/ng-rollout/r1/calls")).text.splitlines()
         assert len(lines) == 1
@@ -153,7 +156,7 @@ async def test_seal_and_calls(tmp_path: Path) -> None:  # C9
 
 
 async def test_routes_and_status(tmp_path: Path) -> None:  # A1 R31
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
         assert (await client.get("/health?x=1")).status_code == 200
         assert (await client.get("/ready")).status_code == 200
         listed = (await client.get("/v1/models")).json()
@@ -166,14 +169,20 @@ async def test_routes_and_status(tmp_path: Path) -> None:  # A1 R31
 
 
 async def test_models_is_unavailable_without_a_backend(tmp_path: Path) -> None:  # R31
-    async with bench(tmp_path, lambda request: Answer({}, 500)) as at, httpx.AsyncClient(base_url=at.url) as client:
+    async with (
+        bench(tmp_path, lambda request: Answer({}, 500)) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
         assert (await client.get("/v1/models")).status_code == 503
         assert (await client.get("/ready")).status_code == 503
         assert (await client.get("/health")).status_code == 200
 
 
 async def test_a_body_beyond_the_limit_is_refused_and_recorded(tmp_path: Path) -> None:
-    async with bench(tmp_path, [Answer(chat_reply())], max_body_bytes=2000) as at, httpx.AsyncClient() as client:
+    async with (
+        bench(tmp_path, [Answer(chat_reply())], max_body_bytes=2000) as at,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
         body = {"messages": [{"role": "user", "content": "x" * 3000}]}
         answer = await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json=body)
         assert answer.status_code == 413
@@ -182,7 +191,10 @@ async def test_a_body_beyond_the_limit_is_refused_and_recorded(tmp_path: Path) -
 
 
 async def test_a_key_is_needed_where_one_is_set(tmp_path: Path) -> None:
-    async with bench(tmp_path, [Answer(chat_reply())], api_keys=["s3cret"]) as at, httpx.AsyncClient() as client:
+    async with (
+        bench(tmp_path, [Answer(chat_reply())], api_keys=["s3cret"]) as at,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
         url = f"{at.url}/v1/chat/completions"
         assert (await client.post(url, json={"messages": HELLO})).status_code == 401
         for key in ("s3cret", "ng-rollout:r7:s3cret"):  # C4
@@ -214,7 +226,7 @@ async def test_sampling_overrides_win_and_both_are_recorded(tmp_path: Path) -> N
     ],
 )
 async def test_a_malformed_reply_is_a_502_and_its_record_can_be_read(tmp_path: Path, reply: Any) -> None:
-    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, [Answer(reply)]) as at, httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json={"messages": HELLO})
         assert answer.status_code == 502, answer.text
         assert answer.json()["error"]["message"]
@@ -232,7 +244,7 @@ async def test_an_odd_count_in_the_usage_is_unknown(tmp_path: Path, said: Any, k
 
 @pytest.mark.parametrize("status", [204, 302, 304])
 async def test_an_answer_that_is_no_reply_is_a_502(tmp_path: Path, status: int) -> None:
-    async with bench(tmp_path, [Answer(b"", status)]) as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, [Answer(b"", status)]) as at, httpx.AsyncClient(timeout=60) as client:
         for _ in range(2):  # the connection stays good
             answer = await client.post(f"{at.url}/v1/chat/completions", json={"messages": HELLO})
             assert answer.status_code == 502
@@ -242,7 +254,7 @@ async def test_a_key_that_the_backend_quotes_is_not_passed_on(tmp_path: Path) ->
     def refuse(request: Any) -> Answer:
         return Answer({"error": {"message": "bad key sk-backend-secret"}}, 403 if request.method == "POST" else 500)
 
-    async with bench(tmp_path, refuse, api_key="sk-backend-secret") as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, refuse, api_key="sk-backend-secret") as at, httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{at.url}/v1/chat/completions", json={"messages": HELLO})
         assert answer.status_code == 403
         assert "sk-backend" not in answer.text
@@ -253,7 +265,7 @@ async def test_a_seal_waits_for_what_the_rollout_left_in_flight(tmp_path: Path) 
         with pytest.raises(httpx.ReadTimeout):
             async with httpx.AsyncClient(timeout=httpx.Timeout(60, read=0.3)) as client:
                 await client.post(f"{at.url}/ng-rollout/r1/v1/chat/completions", json={"messages": HELLO})
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             seal = (await client.post(f"{at.url}/ng-rollout/r1/seal", json={"incomplete": "cancelled"})).json()
         (record,) = at.records()
         assert (record.status, seal["call_ids"]) == ("disconnected", [record.call_id])
@@ -271,7 +283,7 @@ async def test_a_seal_waits_for_what_the_rollout_left_in_flight(tmp_path: Path) 
     ],
 )
 async def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path, field: str, value: Any) -> None:  # R8
-    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient() as client:
+    async with bench(tmp_path, [Answer(chat_reply())]) as at, httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{at.url}/ng-rollout/r1/v1/responses", json={"input": "Hi"} | {field: value})
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == field
@@ -290,7 +302,10 @@ async def test_a_start_with_a_wrong_key_ends(tmp_path: Path, monkeypatch: pytest
     told: list[int] = []
     monkeypatch.setattr("os.kill", lambda pid, number: told.append(number))
     refused = Answer({"error": {"message": "Incorrect API key provided: sk-wrong-key"}}, 401)
-    async with bench(tmp_path, lambda request: refused, api_key="sk-wrong-key") as at, httpx.AsyncClient() as client:
+    async with (
+        bench(tmp_path, lambda request: refused, api_key="sk-wrong-key") as at,
+        httpx.AsyncClient(timeout=60) as client,
+    ):
         ready = await client.get(f"{at.url}/ready")
         assert ready.status_code == 503
         assert "sk-wrong" not in ready.text

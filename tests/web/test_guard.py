@@ -35,7 +35,7 @@ def app():
 )
 async def test_who_is_let_in(app, headers, status):
     raw = [(name, value.encode("latin-1")) for name, value in headers.items()]
-    async with serving(app) as url, httpx.AsyncClient() as http:
+    async with serving(app) as url, httpx.AsyncClient(timeout=60) as http:
         assert (await http.get(url + "/who", headers=raw)).status_code == status
         assert (await http.post(url + "/who", headers=raw, content=b"x" * 100_000)).status_code in (status, 405)
         assert (await http.get(url + "/health", headers=raw)).status_code == 200
