@@ -110,7 +110,7 @@ async def test_a_response_is_got_by_its_id(tmp_path: Path) -> None:  # A1 R11 V0
             assert (found.status_code, found.json()) == (200, whole)
         for missing in (hidden["id"], chat["id"], "resp_none", "%00", "a/b"):
             answer = await client.get(f"/v1/responses/{missing}")
-            assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found")
+            assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
         assert (await client.delete(f"/v1/responses/{whole['id']}")).status_code == 404
         client.headers["authorization"] = "Bearer wrong"
         assert (await client.get(f"/v1/responses/{whole['id']}")).status_code == 401

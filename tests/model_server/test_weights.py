@@ -104,7 +104,7 @@ async def test_a_server_without_engines_says_so(path: str) -> None:
         answer = await client.post(path, json={"path": "/new"})
         assert answer.status_code == 501
         assert "PUT /policy_version" in answer.json()["error"]["message"]
-        assert (await client.get(path)).status_code == 404
+        assert (await client.get(path)).status_code == 405
 
 
 async def test_engines_that_are_nobody_s_are_not_shared() -> None:
