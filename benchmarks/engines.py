@@ -38,12 +38,10 @@ from nemo_gym.engines.replica import Replica
 from nemo_gym.engines.vllm_actor import VllmActor
 from nemo_gym.exchange.parts import Message, Text
 from nemo_gym.exchange.request import ModelRequest, Sampling
-from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
 from tests.pool import virtual
-from tests.serving import serving
+from tests.serving import recording, serving
 
 MODEL = Path(__file__).resolve().parents[1] / "models" / "tiny_policy"
 NEVER = {0: -100.0, 2: -100.0}
@@ -162,18 +160,9 @@ async def served() -> AsyncIterator[tuple[str, LocalVLLMModel]]:
             engine_args={"max_model_len": 1024},
             start_timeout_s=3000,
         )
-        context = ServerContext(
-            name="policy_model",
-            kind="responses_api_models",
-            implementation="local_vllm_model",
-            settings={},
-            run_id="run1",
-            admin_key="admin",
-            capture={"dir": captures, "durability": "fsync"},
-        )
         server = LocalVLLMModel(config=config, server_client=ServerClient({}))
         began = time.monotonic()
-        async with serving(ModelApp(server, context)) as url, aiohttp.ClientSession() as session:
+        async with serving(recording(server, captures)) as url, aiohttp.ClientSession() as session:
             while True:
                 async with session.get(f"{url}/ready") as ready:
                     if ready.status == 200:

@@ -12,10 +12,9 @@ import openai
 from nemo_gym.capture import CaptureStore
 from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
 from responses_api_models.vllm_model.app import VLLMModel
 from tests.scripted import ScriptedBackend, scripted
-from tests.serving import serving
+from tests.serving import recording, serving
 
 TOOL = {
     "type": "function",
@@ -81,17 +80,8 @@ async def bench(
         if kind is VLLMModel:
             told["return_token_ids"] = False
         config = kind.config_class()(name="policy_model", **told | settings)
-        context = ServerContext(
-            name="policy_model",
-            kind="responses_api_models",
-            implementation="vllm_model",
-            settings={},
-            run_id="run1",
-            admin_key="admin",
-            capture={"dir": str(tmp_path), "durability": "fsync"} | (capture or {}),
-        )
         server = kind(config=config, server_client=ServerClient({}))
-        app = ModelApp(server, context)
+        app = recording(server, tmp_path, **{"durability": "fsync"} | (capture or {}))
         async with serving(app) as url:
             at = Bench(url, backend, tmp_path)
             at.apps.append(app)

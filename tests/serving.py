@@ -6,11 +6,31 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
+from nemo_gym.model_server.app import ModelApp
+from nemo_gym.model_server.server import SimpleResponsesAPIModel
 from nemo_gym.web.protocol import HttpProtocol
+from nemo_gym.web.service import ServerContext
+
+ADMIN_KEY = "admin"
+
+
+def recording(server: SimpleResponsesAPIModel, captures: Path | str, **capture: Any) -> ModelApp:
+    """The server as an application that records there, in the run `run1`; `capture` are further settings of it."""
+    context = ServerContext(
+        name=server.config.name,
+        kind="responses_api_models",
+        implementation="in_tests",
+        settings={},
+        run_id="run1",
+        admin_key=ADMIN_KEY,
+        capture={"dir": str(captures)} | capture,
+    )
+    return ModelApp(server, context)
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -44,36 +43,3 @@ def write_whole(send: Any, status: int, headers: Headers, body: bytes, *, chunke
         cycle.transport.close()
     cycle.on_response()
     return True
-
-
-class WholeAnswers:
-    """An app whose answers of a told length are one write each; a stream's head goes out at once, as ever."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head: Message | None = None
-
-        async def whole(message: Message) -> None:
-            nonlocal head
-            if message["type"] == "http.response.start" and _tells_length(message):
-                head = message
-                return
-            if head is not None:
-                begun, head = head, None
-                if not message.get("more_body") and _written(send, begun, message):
-                    return
-                await send(begun)
-            await send(message)
-
-        await self._app(scope, receive, whole if scope["type"] == "http" else send)
-
-
-def _tells_length(head: Message) -> bool:
-    return any(name == b"content-length" for name, _ in head["headers"])
-
-
-def _written(send: Send, head: Message, body: Message) -> bool:
-    headers = [pair for pair in head["headers"] if pair[0] != b"content-length"]
-    return write_whole(send, head["status"], headers, body.get("body", b""))

@@ -28,7 +28,6 @@ from nemo_gym.config.secrets import secret_values
 from nemo_gym.config.types import BaseRunServerInstanceConfig
 
 from . import client, logs, workers
-from .answers import WholeAnswers
 from .bugs import AnswersBugs
 from .guard import Guard
 from .hangup import CancelOnHangUp
@@ -174,8 +173,7 @@ class SimpleServer(BaseModel):
         _raise_file_limit()
         if (count := server.processes()) > 1:
             workers.fork(count, sock)
-        app = server.asgi()
-        serve(server.guarded(WholeAnswers(app) if isinstance(app, FastAPI) else app), sock)
+        serve(server.guarded(server.asgi()), sock)
 
     @classmethod
     def from_context(cls, told: ServerContext) -> SimpleServer:

@@ -19,12 +19,10 @@ from nemo_gym.capture.record import CallRecord
 from nemo_gym.engines.engine import EngineOutput, EngineReply
 from nemo_gym.exchange.parts import ToolCall, plain_text
 from nemo_gym.exchange.reply import TokenTrace
-from nemo_gym.model_server.app import ModelApp
 from nemo_gym.rendering.renderer import TemplateRenderer
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
 from tests.live.rewriting import DIALECTS, Moving, held
-from tests.serving import serving
+from tests.serving import recording, serving
 
 pytest.importorskip("tokenizers")
 MODEL = Path(__file__).parents[2] / "models" / "tiny_policy"
@@ -79,10 +77,7 @@ class Server(SimpleResponsesAPIModel):
 async def conversations(captures: Path, kinds: tuple[Any, ...]) -> list[list[CallRecord]]:
     """The calls of each, in their order."""
     config = BaseResponsesAPIModelConfig(name="policy_model")
-    context = ServerContext(
-        "policy_model", "responses_api_models", "x", {}, run_id="run1", admin_key="a", capture={"dir": str(captures)}
-    )
-    app = ModelApp(Server(config=config, server_client=ServerClient({})), context)
+    app = recording(Server(config=config, server_client=ServerClient({})), captures)
     async with serving(app) as url, httpx.AsyncClient(timeout=60) as client:
         for number in range(CONVERSATIONS):
             kind = kinds[number % len(kinds)]

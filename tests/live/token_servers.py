@@ -15,12 +15,10 @@ import openai
 
 from nemo_gym.capture import CaptureStore
 from nemo_gym.capture.record import CallRecord
-from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
 from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
 from tests.live.vllm import MODEL
-from tests.serving import serving
+from tests.serving import recording, serving
 
 _READY_S = 120
 
@@ -62,10 +60,7 @@ async def token_server(
     """Over a vLLM's URL; `settings` are those of vllm_model. An AssertionError says why it is not ready in time."""
     told = {"name": "policy", "base_url": f"{vllm}/v1", "model": "tiny-policy", "api": "completions"}
     config = VLLMModelConfig.model_validate({**told, "tokenizer": str(MODEL), **settings})
-    context = ServerContext(
-        "policy", "responses_api_models", "x", {}, run_id="run1", admin_key="a", capture={"dir": str(captures)}
-    )
-    app = ModelApp(VLLMModel(config=config, server_client=ServerClient({})), context)
+    app = recording(VLLMModel(config=config, server_client=ServerClient({})), captures)
     async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         until = time.monotonic() + ready_s
         while (ready := await client.get("/ready")).status_code != 200:

@@ -13,12 +13,10 @@ import httpx
 import psutil
 
 from nemo_gym.engines.replica import Replica
-from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
 from tests.live.device import Device
-from tests.serving import serving
+from tests.serving import recording, serving
 
 MODEL = os.environ.get("NEMO_GYM_TEST_MODEL", str(Path(__file__).parents[2] / "models" / "tiny_policy"))
 KILLS = int(os.environ.get("NEMO_GYM_TEST_KILLS", "10"))
@@ -67,17 +65,8 @@ async def running(device: Device, captures: Path) -> AsyncIterator[TwoReplicas]:
         restart_window_s=3600,
         start_timeout_s=3000,
     )
-    context = ServerContext(
-        name="policy_model",
-        kind="responses_api_models",
-        implementation="local_vllm_model",
-        settings={},
-        run_id="run1",
-        admin_key="admin",
-        capture={"dir": str(captures), "durability": "flush"},
-    )
     model = LocalVLLMModel(config=config, server_client=ServerClient({}))
-    async with serving(ModelApp(model, context)) as url:
+    async with serving(recording(model, captures, durability="flush")) as url:
         at = TwoReplicas(url, captures, model, others)
         await at.until_whole()
         yield at

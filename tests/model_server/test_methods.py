@@ -12,7 +12,6 @@ from fastapi import HTTPException, Request
 
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, Body, SimpleResponsesAPIModel
 from nemo_gym.capture import CaptureStore
-from nemo_gym.model_server.app import ModelApp
 from nemo_gym.openai_utils import (
     NeMoGymChatCompletion,
     NeMoGymChatCompletionCreateParamsNonStreaming,
@@ -20,11 +19,10 @@ from nemo_gym.openai_utils import (
     NeMoGymResponseCreateParamsNonStreaming,
 )
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
 from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
 from tests.bench import HELLO
 from tests.scripted import Answer, chat_reply, scripted
-from tests.serving import serving
+from tests.serving import recording, serving
 
 
 class Echo(SimpleResponsesAPIModel):
@@ -76,19 +74,6 @@ class Louder(VLLMModel):
         return completion
 
 
-def app(server: SimpleResponsesAPIModel, captures: Path) -> ModelApp:
-    context = ServerContext(
-        name="m",
-        kind="responses_api_models",
-        implementation="x",
-        settings={},
-        run_id="run1",
-        admin_key="k",
-        capture={"dir": str(captures)},
-    )
-    return ModelApp(server, context)
-
-
 def client(url: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{url}/ng-rollout/r1/v1", api_key="none", max_retries=0)
 
@@ -96,7 +81,7 @@ def client(url: str) -> openai.AsyncOpenAI:
 async def test_a_method_for_chat_serves_both_dialects_and_streams(tmp_path: Path) -> None:
     server = Echo(config=BaseResponsesAPIModelConfig(name="m", model="echo"), server_client=ServerClient({}))
     expected = "NeMoGymChatCompletionCreateParamsNonStreaming: Hello"
-    async with serving(app(server, tmp_path)) as url, client(url) as at:
+    async with serving(recording(server, tmp_path)) as url, client(url) as at:
         whole = await at.chat.completions.create(model="m", messages=HELLO)
         assert whole.choices[0].message.content == expected
         assert "generation_token_ids" not in (whole.choices[0].message.model_extra or {})
@@ -115,7 +100,7 @@ async def test_a_method_for_chat_serves_both_dialects_and_streams(tmp_path: Path
 
 async def test_a_method_with_a_leading_request(tmp_path: Path) -> None:
     server = WithRequest(config=BaseResponsesAPIModelConfig(name="m", model="own"), server_client=ServerClient({}))
-    async with serving(app(server, tmp_path)) as url, client(url) as at:
+    async with serving(recording(server, tmp_path)) as url, client(url) as at:
         assert (await at.responses.create(model="m", input="Hello")).output_text == "r1 /v1/responses 1"
         completion = await at.chat.completions.create(model="m", messages=HELLO)
         assert completion.choices[0].message.content == "r1 /v1/responses 1"
@@ -124,7 +109,7 @@ async def test_a_method_with_a_leading_request(tmp_path: Path) -> None:
 async def test_a_method_that_asks_the_servers_own_backend(tmp_path: Path) -> None:
     async with scripted([Answer(chat_reply("quiet"))]) as backend:
         config = VLLMModelConfig(name="m", base_url=backend.url, model="scripted", return_token_ids=False)
-        async with serving(app(Louder(config=config, server_client=ServerClient({})), tmp_path)) as url:
+        async with serving(recording(Louder(config=config, server_client=ServerClient({})), tmp_path)) as url:
             async with client(url) as at:
                 completion = await at.chat.completions.create(model="m", messages=HELLO)
             assert completion.choices[0].message.content == "QUIET"
@@ -136,7 +121,7 @@ async def test_a_method_that_asks_the_servers_own_backend(tmp_path: Path) -> Non
 
 async def test_a_field_that_the_method_does_not_take_is_named(tmp_path: Path) -> None:
     server = Echo(config=BaseResponsesAPIModelConfig(name="m", model="echo"), server_client=ServerClient({}))
-    async with serving(app(server, tmp_path)) as url, httpx.AsyncClient(base_url=url, timeout=60) as at:
+    async with serving(recording(server, tmp_path)) as url, httpx.AsyncClient(base_url=url, timeout=60) as at:
         answer = await at.post("/v1/chat/completions", json={"messages": HELLO, "unknown_field": 1})
         assert answer.status_code == 200  # dropped: A6
         answer = await at.post("/v1/chat/completions", json={"messages": HELLO, "verbosity": 5})

@@ -18,10 +18,8 @@ from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, Simpl
 from nemo_gym.capture import CaptureStore
 from nemo_gym.engines.engine import EngineOutput, EngineReply
 from nemo_gym.exchange.reply import TokenTrace
-from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
-from tests.serving import serving
+from tests.serving import recording, serving
 
 pytest.importorskip("tokenizers")
 MODEL = Path(__file__).parents[2] / "models" / "tiny_policy"
@@ -66,10 +64,7 @@ class Server(SimpleResponsesAPIModel):
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     config = BaseResponsesAPIModelConfig(name="policy", model="tiny")
-    context = ServerContext(
-        "policy", "responses_api_models", "x", {}, run_id="run1", admin_key="a", capture={"dir": str(folder)}
-    )
-    app = ModelApp(Server(config=config, server_client=ServerClient({})), context)
+    app = recording(Server(config=config, server_client=ServerClient({})), folder)
     async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=30) as client:
         for _ in range(600):
             if (await client.get("/ready")).status_code == 200:

@@ -29,12 +29,11 @@ from nemo_gym.exchange.reply import TokenTrace
 from nemo_gym.model_server.app import ModelApp
 from nemo_gym.rendering.renderer import renderer
 from nemo_gym.web.peers import ServerClient
-from nemo_gym.web.service import ServerContext
 from responses_api_models.local_vllm_model import app
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig, _folder
 from responses_api_models.local_vllm_model.arguments import adapter_folders, engine_arguments
 from responses_api_models.vllm_model.app import VLLMModel, VLLMModelConfig
-from tests.serving import serving
+from tests.serving import recording, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -146,17 +145,8 @@ async def two_servers(captures, **settings):
     owner = Owner(config=BaseResponsesAPIModelConfig(name="owner"), server_client=ServerClient({}))
     async with serving(ModelApp(owner)) as url:
         told = LocalVLLMModelConfig(name="policy_model", deployment="owner", **settings)
-        context = ServerContext(
-            name="policy_model",
-            kind="responses_api_models",
-            implementation="local_vllm_model",
-            settings={},
-            run_id="run1",
-            admin_key="admin",
-            capture={"dir": str(captures), "durability": "flush"},
-        )
         server = LocalVLLMModel(config=told, server_client=ServerClient({"owner": url}))
-        async with serving(ModelApp(server, context)) as own:
+        async with serving(recording(server, captures, durability="flush")) as own:
             async with httpx.AsyncClient(base_url=own, timeout=60) as client:
                 deadline = time.monotonic() + 120
                 while (ready := await client.get("/ready")).status_code != 200:

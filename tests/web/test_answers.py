@@ -1,12 +1,8 @@
 """An answer that is there whole is one write, and on the wire what uvicorn itself would have written."""
 
-import asyncio
-
 import pytest
-from fastapi import FastAPI
-from fastapi.responses import Response, StreamingResponse
 
-from nemo_gym.web.answers import WholeAnswers, write_whole
+from nemo_gym.web.answers import write_whole
 from tests.web.test_hangup import answer, connected, served_bare
 
 TYPE = (b"content-type", b"application/json")
@@ -99,36 +95,3 @@ async def test_a_wish_to_change_the_protocol_costs_no_body(upgrade):
     async with served_bare(app) as port:
         data = await asked(port, head + BODY, BODY)
     assert data.startswith(b"HTTP/1.1 200 OK\r\n")
-
-
-async def test_an_apps_answers_are_one_write_each_and_its_streams_flow():
-    app = FastAPI()
-    told = asyncio.Event()
-
-    async def pieces():
-        yield b"first"
-        await asyncio.wait_for(told.wait(), 60)
-        yield b"last"
-
-    app.get("/json")(lambda: {"a": 1})
-    app.get("/stream")(lambda: StreamingResponse(pieces()))
-    app.get("/none")(lambda: Response(status_code=204))
-    noted = []
-
-    async def noting(scope, receive, send):
-        cycle = send.__self__
-        cycle.transport = Noting(cycle.transport)
-        noted.append(cycle.transport.writes)
-        await WholeAnswers(app)(scope, receive, send)
-
-    async with served_bare(noting) as port:
-        data = await asked(port, b"GET /json HTTP/1.1\r\nhost: x\r\n\r\n", b'{"a":1}')
-        assert noted[0] == [data] and b"content-length: 7\r\n" in data
-        assert b" 204 " in await asked(port, b"GET /none HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n\r\n")
-        assert b" 405 " in await asked(port, b"HEAD /json HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n\r\n")
-        reader, writer = await connected(port)
-        writer.write(b"GET /stream HTTP/1.1\r\nhost: x\r\n\r\n")
-        await asyncio.wait_for(reader.readuntil(b"first"), 60)  # it came while the rest was not there
-        told.set()
-        await asyncio.wait_for(reader.readuntil(b"last"), 60)
-        writer.close()
