@@ -257,9 +257,20 @@ def test_nothing_that_is_for_a_machine_without_a_gpu_is_said_on_one(monkeypatch)
     for gpus, said in ((1.0, False), (0.25, False), (0.0, True)):
         environment: dict[str, str] = {}
         monkeypatch.setattr(os, "environ", environment)
-        vllm_actor._set_environment(gpus)
+        vllm_actor._set_environment(gpus, None)
         monkeypatch.undo()
         assert {name in environment for name in ("VLLM_CPU_KVCACHE_SPACE", "TORCHDYNAMO_DISABLE")} == {said}
+
+
+def test_replicas_that_share_a_machine_share_its_cores_unless_the_operator_binds_them(monkeypatch):
+    for gpus, own, threads in ((0.0, {}, "2"), (1.0, {}, None), (0.0, {"VLLM_CPU_OMP_THREADS_BIND": "0-1"}, None)):
+        environment: dict[str, str] = dict(own)
+        monkeypatch.setattr(os, "environ", environment)
+        vllm_actor._set_environment(gpus, 2)
+        monkeypatch.undo()
+        assert environment.get("OMP_NUM_THREADS") == threads
+        bind = environment.get("VLLM_CPU_OMP_THREADS_BIND")
+        assert bind == (own.get("VLLM_CPU_OMP_THREADS_BIND") or ("nobind" if threads else None))
         assert environment["HF_HUB_OFFLINE"] == "1"
     assert placement(1, 1, 0.25).bundles == ({"CPU": 1.0, "GPU": 0.25},)
     assert placement(1, 1, 0.25).actor_gpus == 0.25
