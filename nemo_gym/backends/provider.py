@@ -18,6 +18,7 @@ _said: set[str] = set()
 
 PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _MESSAGES_VERSION = "2023-06-01"
+_REASONING = frozenset({"reasoning_content", "reasoning_details"})
 
 
 class Provider(Struct, frozen=True):
@@ -64,10 +65,10 @@ class Provider(Struct, frozen=True):
         for name, other in self.renamed.items():
             if name in body:
                 body.setdefault(other, body.pop(name))
-        if not self.reasoning_back and any("reasoning_content" in message for message in body.get("messages") or ()):
+        messages = body.get("messages") or ()
+        if not self.reasoning_back and not all(_REASONING.isdisjoint(message) for message in messages):
             body["messages"] = [
-                {name: value for name, value in message.items() if name != "reasoning_content"}
-                for message in body["messages"]
+                {name: value for name, value in message.items() if name not in _REASONING} for message in messages
             ]
         return body
 

@@ -17,7 +17,7 @@ from ..capture.served import ServedCalls
 from ..capture.writer import ShardWriter
 from ..config.secrets import secret_values
 from ..dialects.elements import Elements
-from ..dialects.messages import signature
+from ..dialects import signature
 from ..dialects.registry import with_reasoning
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage

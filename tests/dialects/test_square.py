@@ -33,7 +33,7 @@ def over(tmp_path: Path, backend: str, *answers: Answer, **settings: Any) -> Any
 
 
 def reasoning(client: str, backend: str) -> list[tuple[Any, ...]]:
-    """A thought of an earlier turn: a provider takes back only what it signed; Chat Completions has no signature."""
+    """A thought of an earlier turn: a provider takes back only what it signed, and this chat client's is not."""
     if backend == "chat":
         return [("reasoning", "Two at once.")]
     return [] if client == "chat" else [("reasoning", "Two at once.", "sealed")]
@@ -78,9 +78,9 @@ async def test_a_reply_is_the_same_in_every_view(tmp_path: Path, client: str, ba
         assert record.reply.usage.reasoning == 2
 
 
-def streaming(backend: str) -> Any:
+def streaming(backend: str, whole: dict[str, Any] | None = None) -> Any:
     """A backend that streams when it is asked to."""
-    whole = wires.reply(backend)
+    whole = whole or wires.reply(backend)
     streamed = {
         "chat": lambda: wires.chat_stream(whole),
         "responses": lambda: responses_events(whole),
@@ -113,6 +113,47 @@ async def test_a_relayed_reply_is_the_same(tmp_path: Path, client: str, backend:
     ]
     assert called[0] == called[1]
     assert first.reply.usage == second.reply.usage
+
+
+HIDDEN: dict[str, list[dict[str, Any]]] = {
+    "messages": [
+        {"type": "thinking", "thinking": "Hm.", "signature": "seal"},
+        {"type": "redacted_thinking", "data": "hidden"},
+    ],
+    "responses": [
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "Hm."}],
+            "encrypted_content": "seal",
+        },
+        {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "hidden"},
+    ],
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("stream", [False, "replay", "relay"])
+@pytest.mark.parametrize("backend", HIDDEN)
+async def test_a_chat_client_brings_back_what_was_signed(tmp_path: Path, backend: str, stream: Any) -> None:  # V0
+    """Two turns as the stock client has them: the second sends the message that the first gave."""
+    whole = wires.reply(backend)
+    field = {"messages": "content", "responses": "output"}[backend]
+    whole[field] = HIDDEN[backend] + whole[field][1:]
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+    async with bench(tmp_path, streaming(backend, whole), api=backend, stream=stream or "replay") as at:
+        message = await wires.chat_message(at.client(), body, bool(stream))
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "rain"} for call in message["tool_calls"]]
+        body["messages"] += [message, *results]
+        await wires.chat_message(at.client(), body, bool(stream))
+        sent = at.backend.calls[1].json()["input" if backend == "responses" else "messages"]
+        first, second = at.records()
+    assert message["reasoning_content"] == "Hm."
+    thoughts = sent[1]["content"] if backend == "messages" else sent[1:]
+    assert thoughts[:2] == HIDDEN[backend]
+    assert b'"Hm."' not in json.dumps(thoughts[2:]).encode()  # exactly once
+    assert second.received.messages[1].parts[:2] == first.reply.choices[0].parts[:2]
+    assert (second.relation, second.parent_call_id) == ("turn", first.call_id)
 
 
 STOP = ("stop", ("completed", None), ("end_turn", None))

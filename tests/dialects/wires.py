@@ -290,16 +290,29 @@ async def ask(at: Bench, dialect: str, body: dict[str, Any], streamed: bool) -> 
     return await _ask_messages(at.anthropic(), body, streamed)
 
 
-async def _ask_chat(client: openai.AsyncOpenAI, body: dict[str, Any], streamed: bool) -> tuple[Form, Any]:
+async def chat_message(client: openai.AsyncOpenAI, body: dict[str, Any], streamed: bool) -> dict[str, Any]:
+    """The reply's message as the stock client would send it back."""
+    completion = await _completion(client, body, streamed)
+    message: dict[str, Any] = completion.choices[0].message.to_dict()
+    for call in message.get("tool_calls") or ():
+        call.pop("index", None)  # what only the helper adds
+        call["function"].pop("parsed_arguments", None)
+    return message
+
+
+async def _completion(client: openai.AsyncOpenAI, body: dict[str, Any], streamed: bool) -> Any:
     async with client:
         if streamed:
             state: Any = ChatCompletionStreamState()
             options = {"stream": True, "stream_options": {"include_usage": True}}
             async for chunk in await client.chat.completions.create(**body, **options):
                 state.handle_chunk(chunk)
-            completion = state.current_completion_snapshot
-        else:
-            completion = await client.chat.completions.create(**body)
+            return state.current_completion_snapshot
+        return await client.chat.completions.create(**body)
+
+
+async def _ask_chat(client: openai.AsyncOpenAI, body: dict[str, Any], streamed: bool) -> tuple[Form, Any]:
+    completion = await _completion(client, body, streamed)
     (choice,) = completion.choices
     message, usage = choice.message, completion.usage
     form: Form = []

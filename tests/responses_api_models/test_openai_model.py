@@ -28,7 +28,8 @@ def provider(request: Request) -> Answer:
     body = request.json()
     params: Any = CompletionCreateParamsBase if request.path.endswith("completions") else ResponseCreateParamsBase
     unknown = sorted(body.keys() - params.__annotations__.keys() - {"stream"})
-    unknown += ["reasoning_content" for message in body.get("messages", ()) if "reasoning_content" in message]
+    for message in body.get("messages", ()):
+        unknown += [name for name in ("reasoning_content", "reasoning_details") if name in message]
     if unknown:
         error = {"message": f"Unknown parameter: '{unknown[0]}'.", "type": "invalid_request_error", "param": unknown[0]}
         return Answer({"error": error | {"code": "unknown_parameter"}}, 400)
@@ -50,6 +51,8 @@ async def test_chat_goes_as_chat_without_what_is_refused(tmp_path: Path) -> None
             messages=[
                 *HELLO,
                 {"role": "assistant", "content": "Hm.", "reasoning_content": "secret thoughts"},  # type: ignore[typeddict-unknown-key]
+                {"role": "user", "content": "Go on."},
+                {"role": "assistant", "content": "Hm.", "reasoning_details": [{"type": "reasoning.text"}]},  # type: ignore[typeddict-unknown-key]
                 {"role": "user", "content": "Go on."},
             ],
             max_tokens=7,

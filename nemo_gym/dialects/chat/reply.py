@@ -25,6 +25,7 @@ from ...exchange.tokens import packed
 from ...exchange.tools import Tool
 from .. import codec, failures
 from ..counts import tokens
+from .details import write_details
 from .request import NAME, read_assistant
 
 _FINISH: dict[str, Finish] = {
@@ -305,8 +306,9 @@ def call_extras(call: ToolCall) -> dict[str, Any]:
 
 
 def message_extras(choice: Choice) -> dict[str, Any]:
+    """What else a message says: what a chat backend said in it, another's thoughts with what it signed or sealed."""
     if choice.origin is None or choice.origin.dialect != NAME:
-        return {}
+        return write_details(choice.parts)
     message = choice.origin.body.get("message") or {}
     return {key: value for key, value in message.items() if key not in _MESSAGE_FIELDS and value is not None}
 

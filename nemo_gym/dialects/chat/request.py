@@ -29,6 +29,7 @@ from ...exchange.tools import Tool, Toolbox, ToolChoice
 from .. import codec
 from ..validation import STREAM, find_errors, missing_body, validated
 from . import schema
+from .details import read_details, write_details
 
 NAME = "chat"
 _EMPTY: Mapping[str, Any] = {}
@@ -80,14 +81,19 @@ def _read_message(message: Mapping[str, Any]) -> Message:
         return Message("tool", (result,), origin)
     if role != "assistant":
         return Message(role, tuple(_read_content(content)), origin)
-    return Message("assistant", tuple(read_assistant(message)), origin)
+    thoughts = read_details(message.get("reasoning_details")) if "reasoning_details" in message else []
+    return Message("assistant", tuple(read_assistant(message, thoughts)), origin)
 
 
-def read_assistant(message: Mapping[str, Any]) -> Iterable[Part]:
-    """The parts of an assistant message, in a request or a reply: reasoning, content, refusal, calls (B1)."""
+def read_assistant(message: Mapping[str, Any], thoughts: list[Reasoning] | None = None) -> Iterable[Part]:
+    """The parts of an assistant message, in a request or a reply: reasoning, content, refusal, calls (B1).
+
+    `thoughts` are those that it tells with what was signed; where they have a text, it is the same once more."""
+    thoughts = thoughts or []
     reasoning = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(reasoning, str) and reasoning:
+    if isinstance(reasoning, str) and reasoning and not any(thought.text for thought in thoughts):
         yield Reasoning(reasoning)
+    yield from thoughts
     if message.get("content"):
         yield from _read_content(message["content"])
     if message.get("refusal"):
@@ -293,7 +299,15 @@ def _write_message(message: Message, toolbox: Toolbox) -> dict[str, Any]:
         written["tool_calls"] = calls
     elif written["content"] is None and not refusals:
         written["content"] = ""
-    return written
+    return written | write_details(message.parts) if _brought(message.parts) else written
+
+
+def _brought(parts: tuple[Part, ...]) -> bool:
+    """Whether the client's own words said what a provider signed; a backend that never does is not told of it."""
+    return any(
+        type(part) is Reasoning and part.payload and part.origin is not None and part.origin.dialect == NAME
+        for part in parts
+    )
 
 
 def _write_content(parts: Iterable[Part]) -> str | list[dict[str, Any]]:

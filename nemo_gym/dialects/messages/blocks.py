@@ -26,7 +26,8 @@ from ...exchange.parts import (
 )
 from ...exchange.tools import Toolbox
 from .. import codec
-from . import ids, signature
+from ..signature import payload_of
+from . import ids
 
 NAME = "messages"
 ATTRIBUTION = "x-anthropic-billing-header:"
@@ -97,7 +98,8 @@ def read_block(block: Mapping[str, Any], parts: list[Part]) -> None:
         is_error = block.get("is_error") is True
         parts.append(ToolResult(ids.original(block["tool_use_id"]), inner, is_error, origin))
     elif kind == "thinking":
-        parts.append(_thinking(block["thinking"], block.get("signature") or "", origin))
+        text = block["thinking"]
+        parts.append(Reasoning(text, payload=payload_of(text, block.get("signature") or ""), origin=origin))
     elif kind == "redacted_thinking":
         parts.append(Reasoning("", payload=block["data"], origin=origin))
     elif kind in ("image", "document"):
@@ -114,12 +116,6 @@ def read_block(block: Mapping[str, Any], parts: list[Part]) -> None:
 def write_arguments(value: Any) -> str:
     """An object as a model would have written it."""
     return msgspec.json.format(codec.encode(value), indent=0).decode()
-
-
-def _thinking(text: str, signed: str, origin: Origin) -> Reasoning:
-    """One of ours is what it was before it was signed; what another signed stays opaque beside its text."""
-    payload = None if not signed or signature.is_ours(text, signed) else signed
-    return Reasoning(text, payload=payload, origin=origin)
 
 
 def _media(kind: Any, block: Mapping[str, Any], origin: Origin) -> Iterator[Part]:
@@ -215,10 +211,16 @@ def _write_thinking(part: Reasoning) -> Iterator[dict[str, Any]]:
         return
     if _is_block(part):
         yield dict(part.origin.body)  # type: ignore[union-attr]
-    elif part.text:
-        yield {"type": "thinking", "thinking": part.text, "signature": part.payload}
-    else:
+    elif is_redacted(part):
         yield {"type": "redacted_thinking", "data": part.payload}
+    else:
+        yield {"type": "thinking", "thinking": part.text, "signature": part.payload}
+
+
+def is_redacted(part: Reasoning) -> bool:
+    """A payload without a text: thinking that a provider hid, unless it was told as thinking with its text left out."""
+    told = None if part.text or part.origin is None else part.origin.body.get("type")
+    return not part.text and told not in ("thinking", "reasoning.text")
 
 
 def write_call(call: ToolCall, toolbox: Toolbox) -> dict[str, Any]:

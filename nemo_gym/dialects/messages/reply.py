@@ -18,9 +18,9 @@ from ...exchange.request import ModelRequest
 from ...exchange.tools import Toolbox
 from .. import cutoff
 from ..counts import tokens
-from .blocks import NAME, read_block, write_call
+from ..signature import sign
+from .blocks import NAME, is_redacted, read_block, write_call
 from .errors import instead
-from .signature import sign
 
 _FINISH: dict[str, Finish] = {
     "end_turn": "stop",
@@ -172,11 +172,6 @@ def write_block(part: Part, thinking: bool = True) -> dict[str, Any]:
         return {**write_call(part, _NO_TOOLS), "caller": own.get("caller") or _DIRECT, **kept}
     assert isinstance(part, Other)
     return dict(part.body)
-
-
-def is_redacted(part: Reasoning) -> bool:
-    """A payload without a text: thinking that a provider hid, unless its block says that it is thinking."""
-    return not part.text and _own(part).get("type") != "thinking"
 
 
 def _own(part: Part) -> Mapping[str, Any]:

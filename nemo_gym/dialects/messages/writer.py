@@ -19,11 +19,10 @@ from ...exchange.request import ModelRequest
 from .. import codec
 from ..dialect import Head, Progress
 from ..sse import HOLE, Template, frame
-from .blocks import read_input
+from .blocks import is_redacted, read_input
 from .errors import write_error
 from .reply import (
     envelope,
-    is_redacted,
     says,
     shown,
     shows_thinking,

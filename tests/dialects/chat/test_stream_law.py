@@ -27,11 +27,13 @@ usages = st.builds(Usage, prompt=count, completion=count, reasoning=count, cache
 def choices(draw, index):
     parts = []
     for _ in range(draw(st.integers(0, 5))):
-        kind = draw(st.sampled_from("trfc"))
+        kind = draw(st.sampled_from("trpfc"))
         if kind == "t":
             parts.append(Text(draw(words)))
         elif kind == "r":
             parts.append(Reasoning(draw(words)))
+        elif kind == "p":
+            parts.append(Reasoning(draw(words), draw(st.sampled_from(["", f"rs_{len(parts)}"])), "sealed"))
         elif kind == "f":
             parts.append(Refusal(draw(words)))
         else:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nemo_gym.dialects import chat, messages, responses
 from nemo_gym.dialects.dialect import Head, replay
 from nemo_gym.dialects.messages import ids
-from nemo_gym.dialects.messages.signature import is_ours, sign, use_secret
+from nemo_gym.dialects.signature import is_ours, sign, use_secret
 from nemo_gym.exchange.errors import InvalidRequest, ModelError
 from nemo_gym.exchange.increments import fold
 from nemo_gym.exchange.parts import Other, Reasoning, Refusal, Text, ToolCall

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nemo_gym.dialects import chat, messages, responses
-from nemo_gym.dialects.messages.signature import sign
+from nemo_gym.dialects.signature import sign
 from nemo_gym.exchange.errors import InvalidRequest
 from nemo_gym.exchange.parts import Media, Message, Other, Reasoning, Text, ToolCall, ToolResult
 from nemo_gym.exchange.request import ModelRequest, Sampling

@@ -28,3 +28,8 @@ def sign(text: str) -> str:
 
 def is_ours(text: str, signature: str) -> bool:
     return signature.startswith(_PREFIX) and compare_digest(signature.encode("utf-8", "replace"), sign(text).encode())
+
+
+def payload_of(text: str, signature: str) -> str | None:
+    """What the signature is to a text that came back: one of ours says only that, what another made stays opaque."""
+    return None if not signature or is_ours(text, signature) else signature
