@@ -16,8 +16,8 @@ from ..capture.redact import Redactor
 from ..capture.served import ServedCalls
 from ..capture.writer import ShardWriter
 from ..config.secrets import secret_values
-from ..dialects.elements import Elements
 from ..dialects import signature
+from ..dialects.elements import Elements
 from ..dialects.registry import with_reasoning
 from ..exchange.errors import ModelError
 from ..lineage.tree import Lineage
