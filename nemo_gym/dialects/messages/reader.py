@@ -101,13 +101,17 @@ class MessagesReader:
     def _start(self, place: int, body: dict[str, Any]) -> list[Part]:
         if self._message is None:
             raise ValueError("a block comes after the message's start")
+        # Blocks follow one another, so the next one ends those that nothing ended.
+        parts = [part for before in sorted(self._blocks) for part in self._stop(before)]
         block = self._blocks[place] = _Block(body)
         before = self._blocks.get(place - 1)
         if before is not None and alike(before.body, body):
             block.id = f"{self._message['id']}_{place}"
         said = {"text": Text, "thinking": Reasoning}.get(body["type"])
         text = body.get(body["type"])
-        return [said(text, block.id)] if said is not None and isinstance(text, str) and text else []
+        if said is not None and isinstance(text, str) and text:
+            parts.append(said(text, block.id))
+        return parts
 
     def _delta(self, block: _Block, delta: dict[str, Any]) -> list[Part]:
         kind = delta["type"]
@@ -128,6 +132,8 @@ class MessagesReader:
         """What the whole block says beyond its deltas: a call, a payload, citations, a block of another kind."""
         assert self._message is not None
         block = self._blocks[place]
+        if block.done:
+            return []
         parts: list[Part] = []
         said: list[Part] = []
         read_block(self._finished(block), said)

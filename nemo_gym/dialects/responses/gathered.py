@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...exchange.parts import Part
 from .. import codec
 from .items import read_output, texts_of
 
@@ -31,9 +32,16 @@ class Gathered:
         self.told: dict[Place, str] = {}
         """What the events that end a text or a part say of it."""
         self.diverged = False
+        self.waiting: list[Part] = []
+        """What it says and did not go on yet."""
         self._half: dict[Place, str] = {}
         self._bodies: list[dict[str, Any]] = []
         """The item as it was added, done and at last listed."""
+
+    def said(self) -> list[Part]:
+        """What goes on now, once."""
+        parts, self.waiting = self.waiting, []
+        return parts
 
     @property
     def known(self) -> bool:

@@ -2,7 +2,8 @@
 
 Gateways differ in where they say what: in deltas, in the events that end a part, in the item as it is added or done, or
 only in the last event's output; some number every item 0, some name an item anew in each event. Each item is gathered
-from whatever tells of it, and what it says comes out exactly once. What was streamed stands: where a later word
+from whatever tells of it, and what it says comes out exactly once, after all that the items before it say: one that
+is not done yet, and may have a payload still, holds back those behind it. What was streamed stands: where a later word
 contradicts it, `divergences` counts that.
 """
 
@@ -56,6 +57,8 @@ class ResponsesReader:
         self._decoder = Decoder()
         self._items: list[Gathered] = []
         """In the order in which they were first told of."""
+        self._front = 0
+        """The place of the first that is not done: what it says goes on at once."""
         self._places: dict[int, Gathered] = {}
         self._names: dict[str, Gathered] = {}
         self._created: dict[str, Any] | None = None
@@ -66,7 +69,19 @@ class ResponsesReader:
             events = self._decoder.feed(data)
         except ValueError:
             raise _malformed() from None
-        return [Increment(part) for event in events for part in self._event(event.data)]
+        for event in events:
+            self._event(event.data)
+        return [Increment(part) for part in self._ready()]
+
+    def _ready(self) -> list[Part]:
+        """What the items say that may go on."""
+        parts: list[Part] = []
+        for item in self._items[self._front :]:
+            parts += item.said()
+            if not item.done:
+                break
+            self._front += 1
+        return parts
 
     @property
     def begun(self) -> ModelReply | None:
@@ -97,19 +112,19 @@ class ResponsesReader:
             raise _malformed() from None
         return read_reply({**(self._created or {}), **response, "output": output})
 
-    def _event(self, data: str) -> list[Part]:
+    def _event(self, data: str) -> None:
         if self._response is not None or data.strip() in ("", "[DONE]"):
-            return []
+            return
         try:
             event = codec.decode(data, halves=True)
             told = failures.instead(NAME, event)
             if told is not None:
                 raise told
-            return self._read(event.get("type", ""), event)
+            self._read(event.get("type", ""), event)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             raise _malformed() from None
 
-    def _read(self, kind: str, event: dict[str, Any]) -> list[Part]:
+    def _read(self, kind: str, event: dict[str, Any]) -> None:
         if kind in _TERMINAL:
             self._response = {"status": kind.removeprefix("response."), **event["response"]}
         elif kind in ("response.created", "response.in_progress", "response.queued"):
@@ -120,10 +135,9 @@ class ResponsesReader:
         elif kind == "response.output_item.added":
             self._added(event)
         elif kind == "response.output_item.done":
-            return self._done(event)
+            self._done(event)
         else:
-            return self._said(*kind.rpartition(".")[::2], event)
-        return []
+            self._said(*kind.rpartition(".")[::2], event)
 
     # ---- whose event it is
 
@@ -135,17 +149,17 @@ class ResponsesReader:
         item.tell(body)
         item.announced = True
 
-    def _done(self, event: dict[str, Any]) -> list[Part]:
+    def _done(self, event: dict[str, Any]) -> None:
         body = event["item"]
         before = self._places.get(event.get("output_index", -1))
         if before is not None and before.done and before.repeats(body):
-            return []
+            return
         item = self._item(event, body.get("id"), body.get("type"))
         if item.done:
-            return []
+            return
         item.done = True
         item.tell(body)
-        return self._finished(item)
+        item.waiting += self._finished(item)
 
     def _item(self, event: dict[str, Any], name: Any, kind: str | None = None) -> Gathered:
         """The item of an event: that of its name or place, unless that one is another, already finished."""
@@ -170,20 +184,20 @@ class ResponsesReader:
 
     # ---- what it says
 
-    def _said(self, name: str, last: str, event: dict[str, Any]) -> list[Part]:
+    def _said(self, name: str, last: str, event: dict[str, Any]) -> None:
         field = _SAYS.get(name)
         if field is None:
             if name in ("response.content_part", "response.reasoning_summary_part"):
                 self._part(event, name == "response.reasoning_summary_part")
-            return []
+            return
         index = event.get("summary_index" if field == "summary" else "content_index") or 0
         item = self._item(event, event.get("item_id"), TYPES[field])
         if last == "delta":
-            return self._delta(item, field, index, event["delta"])
+            item.waiting += self._delta(item, field, index, event["delta"])
+            return
         text = next((event[one] for one in ("text", "refusal", "arguments", "input") if one in event), None)
         if last == "done" and isinstance(text, str):
             item.told.setdefault((field, index), codec.whole_text(text))
-        return []
 
     def _part(self, event: dict[str, Any], summary: bool) -> None:
         """The events around a part: heard only where nothing else told of it."""
@@ -213,14 +227,17 @@ class ResponsesReader:
     # ---- the end
 
     def _output(self, snapshot: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The items, those of the last event among them; one that was not told of before keeps its place there."""
+        """The items, those of the last event among them; one that was not told of before keeps its place there, but
+        none comes before what is out."""
         left = list(self._items)
-        position = 0
+        position, out = 0, self._front + any(item.streamed for item in self._items[self._front : self._front + 1])
+        names = {name for body in snapshot if isinstance(name := body.get("id"), str)}
         for body in snapshot:
-            item = _match(body, left)
+            item = _match(body, left, names)
             if item is None:
                 item = Gathered()
-                self._items.insert(position, item)
+                self.divergences += position < out
+                self._items.insert(max(position, out), item)
             else:
                 left.remove(item)
             position = self._items.index(item) + 1
@@ -233,9 +250,10 @@ class ResponsesReader:
         return bodies
 
 
-def _match(body: dict[str, Any], items: list[Gathered]) -> Gathered | None:
+def _match(body: dict[str, Any], items: list[Gathered], names: set[str]) -> Gathered | None:
+    """The item that a listed one is: by its name, else the next of its kind that no other of `names` is."""
     named = next((item for item in items if item.name and item.name == body.get("id")), None)
-    return named or next((item for item in items if item.may_be(body.get("type"))), None)
+    return named or next((item for item in items if item.name not in names and item.may_be(body.get("type"))), None)
 
 
 def _text(value: Any) -> str:

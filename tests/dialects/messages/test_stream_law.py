@@ -16,6 +16,7 @@ from nemo_gym.exchange.errors import ModelError
 from nemo_gym.exchange.increments import Increment, unfold
 from nemo_gym.exchange.parts import Origin, Other, Reasoning, Refusal, Text, ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply, Usage
+from tests.scripted import messages_events, messages_reply
 
 EVENT = TypeAdapter(RawMessageStreamEvent)
 REQUEST = messages.read_request({"messages": [{"role": "user", "content": "q"}], "max_tokens": 9, "stream": True})
@@ -164,14 +165,11 @@ def test_reading_our_own_stream_gives_the_reply(reply, cut):
     assert (read.usage, read.choices[0].finish) == (again.usage, again.choices[0].finish)
 
 
-@settings(max_examples=30, deadline=None)
-@given(replies(), st.integers(1, 50))
-def test_a_relayed_stream_of_this_dialect_is_told_again(reply, cut):
-    """A stream read in any pieces and written as it is read is the reply that came of it."""
-    stream = b"".join(replay(messages.stream_writer(REQUEST, Head.of(reply)), reply))
+def relayed(pieces):
+    """A backend's stream read and written as it comes, and the reply that came of it."""
     reader, writer, out = messages.stream_reader(), None, b""
-    for start in range(0, len(stream), cut):
-        for increment in reader.feed(stream[start : start + cut]):
+    for piece in pieces:
+        for increment in reader.feed(piece):
             if writer is None:
                 writer = messages.stream_writer(REQUEST, Head.of(reader.begun))
                 out = writer.open()
@@ -180,7 +178,35 @@ def test_a_relayed_stream_of_this_dialect_is_told_again(reply, cut):
     if writer is None:
         writer = messages.stream_writer(REQUEST, Head.of(read))
         out = writer.open()
-    check_law(out + writer.close(read), read)
+    return out + writer.close(read), read
+
+
+@settings(max_examples=30, deadline=None)
+@given(replies(), st.integers(1, 50))
+def test_a_relayed_stream_of_this_dialect_is_told_again(reply, cut):
+    """A stream read in any pieces and written as it is read is the reply that came of it."""
+    stream = b"".join(replay(messages.stream_writer(REQUEST, Head.of(reply)), reply))
+    check_law(*relayed(stream[start : start + cut] for start in range(0, len(stream), cut)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(replies(), st.sets(st.integers(0, 8)))
+def test_blocks_that_a_backend_never_ends_are_told_whole(reply, unended):
+    """What was signed, called or cited in them is out in its place; the next block ends the one before."""
+    stream = b"".join(replay(messages.stream_writer(REQUEST, Head.of(reply)), reply))
+    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events_of(stream)]
+    kept = [one for one in events if not any(b'"content_block_stop", "index": %d}' % place in one for place in unended)]
+    out, read = relayed(kept)
+    check_law(out, read)
+    assert messages.write_reply(read, REQUEST) == messages.write_reply(relayed(events)[1], REQUEST)
+
+
+def test_a_signature_of_a_block_that_nothing_ends():
+    blocks = ({"type": "thinking", "thinking": "Hm.", "signature": "seal"}, {"type": "text", "text": "Hi"})
+    events = [data for _, data in messages_events(messages_reply(*blocks)) if b"content_block_stop" not in data]
+    out, read = relayed(events)
+    assert folded(events_of(out)).content[0].signature == "seal"
+    check_law(out, read)
 
 
 def test_no_call_closes_before_the_end():  # A8
