@@ -26,7 +26,10 @@ def unsound(reply: ModelReply) -> str | None:
     indices = {choice.index for choice in reply.choices}
     if len(indices) != len(reply.choices):
         wrong = wrong or "two of its choices have one index"
-    return wrong or next(filter(None, map(_choice, reply.choices)), None)
+    wrong = wrong or next(filter(None, map(_choice, reply.choices)), None)
+    # A stream begins with choice 0, and a choice that is not there cannot end.
+    missing = next((place for place in range(len(indices)) if place not in indices), None)
+    return wrong or (None if missing is None else f"it has no choice {missing}, but one after it")
 
 
 def _choice(choice: Choice) -> str | None:

@@ -21,6 +21,7 @@ def test_sound_replies() -> None:
     tokens = TokenTrace(array("i", [0, 5]), array("f", [0.0, -3.0]))
     assert unsound(reply(Text("a"), Reasoning("b", payload="p"), ToolCall("f", "{}", "c"), tokens=tokens)) is None
     assert unsound(reply(choices=())) is None
+    assert unsound(reply(choices=(Choice(1, (), "stop"), Choice(0, (), "stop")))) is None
     assert unsound(reply(usage=Usage(1, 2, None, 0), prompt_ids=array("i"))) is None
 
 
@@ -36,6 +37,8 @@ def test_sound_replies() -> None:
         reply(usage=Usage(cached=-1)),
         reply(index="0"),
         reply(index=-1),
+        reply(index=1),
+        reply(choices=(Choice(0, (), "stop"), Choice(2, (), "stop"))),
         reply(choices=(Choice(0, (), "stop"), Choice(0, (), "stop"))),
         reply(Text(5)),  # type: ignore[arg-type]
         reply(Refusal(None)),  # type: ignore[arg-type]

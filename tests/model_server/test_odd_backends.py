@@ -183,6 +183,24 @@ async def test_no_choices_is_an_object_too(tmp_path: Path) -> None:  # B3 B7
             assert (found.id, found.choices) == ("chatcmpl-scripted", [])
 
 
+@pytest.mark.parametrize("stream", ["replay", "relay"])
+async def test_a_choice_that_is_left_out_is_a_failure(tmp_path: Path, stream: str) -> None:  # B3 A5 A7
+    """Of two choices a backend answers the second alone: the first could never end."""
+    second = chat_reply("b", choice={"index": 1})
+    relayed = [chunk({"content": "b"}, index=1), chunk({}, "stop", index=1), frame(b"[DONE]")]
+    answers = [Answer(second), Answer(second) if stream == "replay" else Answer(chunks=relayed)]
+    async with bench(tmp_path, answers, stream=stream) as at:
+        unstreamed = await ask(at, "chat", n=2)
+        streamed = await ask(at, "chat", n=2, stream=True)
+        records = at.records()
+    assert unstreamed.status_code == 502
+    assert "it has no choice 0" in unstreamed.json()["error"]["message"]
+    assert streamed.status_code == (502 if stream == "replay" else 200)
+    assert "it has no choice 0" in streamed.text
+    assert '"finish_reason":"stop"' not in streamed.text
+    assert [record.status for record in records] == ["failed", "failed"]
+
+
 async def test_a_stop_string_behind_calls(tmp_path: Path) -> None:  # B5
     reply = chat_reply(None, message={"tool_calls": [tool_call("f", "{}")]}, finish_reason="stop")
     reply["choices"][0]["stop_reason"] = "</tools>"
