@@ -16,6 +16,7 @@ from ...exchange.parts import Origin, Part, Reasoning, merged
 from ..signature import payload_of
 
 _NAME = "chat"
+_PIECES = frozenset({"text", "summary", "data", "signature"})
 _TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 
 
@@ -34,6 +35,44 @@ def _write(thought: Reasoning, index: int) -> dict[str, Any]:
         return {"type": "reasoning.encrypted", "data": thought.payload, **named, "index": index}
     signed = {} if thought.payload is None else {"signature": thought.payload}
     return {"type": "reasoning.text", "text": thought.text, **signed, **named, "index": index}
+
+
+def numbered(details: Any) -> Any:
+    """A backend's own list as a client of a stream can fold it: by `index`, where it numbers its details at all."""
+    if not isinstance(details, list) or not any(isinstance(one, Mapping) and "index" in one for one in details):
+        return details
+    return [{**one, "index": place} if isinstance(one, Mapping) else one for place, one in enumerate(details)]
+
+
+def gathered(told: Any, pieces: Any) -> Any:
+    """What a stream's next delta makes of the list: more of a detail, or more details."""
+    if not isinstance(told, list) or not isinstance(pieces, list):
+        return pieces
+    told = list(told)
+    for piece in pieces:
+        place = next((place for place, one in enumerate(told) if _is_more(one, piece)), None)
+        if place is None:
+            told.append(piece)
+        else:
+            told[place] = _joined(told[place], piece)
+    return told
+
+
+def _is_more(one: Any, piece: Any) -> bool:
+    if not isinstance(one, Mapping) or not isinstance(piece, Mapping) or not isinstance(piece.get("index"), int):
+        return False
+    return all(one.get(field) == piece.get(field) for field in ("index", "type"))
+
+
+def _joined(one: Mapping[str, Any], piece: Mapping[str, Any]) -> dict[str, Any]:
+    whole = dict(one)
+    for field, value in piece.items():
+        before = whole.get(field)
+        if field in _PIECES and isinstance(value, str) and isinstance(before, str):
+            whole[field] = before + value
+        elif value is not None:
+            whole[field] = value
+    return whole
 
 
 def read_details(details: Any) -> list[Reasoning]:

@@ -15,6 +15,7 @@ from ...exchange.parts import Origin, Part, Reasoning, Refusal, Text
 from ...exchange.reply import ModelReply
 from .. import codec, failures
 from ..sse import Decoder
+from .details import gathered
 from .reply import read_reply, read_trace
 from .request import NAME, read_part
 
@@ -143,6 +144,8 @@ def _delta(choice: _Choice, delta: dict[str, Any]) -> list[Part]:
         elif field == "tool_calls":
             for call in value or ():
                 choice.calls.add(call)
+        elif field == "reasoning_details" and value is not None:
+            choice.message[field] = gathered(choice.message.get(field, []), value)
         elif field != "role" and value is not None:
             choice.message[field] = value
     return parts

@@ -25,7 +25,7 @@ from ...exchange.tokens import packed
 from ...exchange.tools import Tool
 from .. import codec, failures
 from ..counts import tokens
-from .details import write_details
+from .details import numbered, write_details
 from .request import NAME, read_assistant
 
 _FINISH: dict[str, Finish] = {
@@ -310,7 +310,10 @@ def message_extras(choice: Choice) -> dict[str, Any]:
     if choice.origin is None or choice.origin.dialect != NAME:
         return write_details(choice.parts)
     message = choice.origin.body.get("message") or {}
-    return {key: value for key, value in message.items() if key not in _MESSAGE_FIELDS and value is not None}
+    extras = {key: value for key, value in message.items() if key not in _MESSAGE_FIELDS and value is not None}
+    if "reasoning_details" in extras:
+        extras["reasoning_details"] = numbered(extras["reasoning_details"])
+    return extras
 
 
 def write_usage(reply: ModelReply) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nemo_gym.dialects import chat, messages, responses
+from nemo_gym.dialects import chat, codec, messages, responses
 from nemo_gym.dialects.signature import sign
 from nemo_gym.exchange.parts import Message, Origin, Part, Reasoning, Text
 from nemo_gym.exchange.reply import Choice, ModelReply
@@ -138,3 +138,37 @@ def test_a_chat_backend_gets_back_what_the_client_brings() -> None:
     # Thoughts of another dialect's client are not told to a backend that never speaks so.
     other = replace(request, messages=(Message("assistant", (Reasoning("a", payload="s"), Text("Hi"))),))
     assert "reasoning_details" not in chat.write_request(other)["messages"][0]
+
+
+def streamed(*deltas: dict[str, Any]) -> ModelReply:
+    """A backend's reply, told in these deltas."""
+    reader = chat.stream_reader()
+    for delta in (*deltas, {}):
+        choice = {"index": 0, "delta": delta, "finish_reason": None if delta else "stop"}
+        reader.feed(b"data: " + codec.encode({"id": "x", "choices": [choice]}) + b"\n\n")
+    return reader.finish()
+
+
+def test_a_gateway_s_own_list_is_gathered_from_its_deltas() -> None:
+    head = {"type": TEXT, "format": "anthropic-claude-v1", "index": 0}
+    reply = streamed(
+        {"reasoning": "h", "reasoning_details": [{**head, "text": "h"}]},
+        {"reasoning": "m", "reasoning_details": [{**head, "text": "m"}, {**head, "text": None, "signature": "s"}]},
+        {"content": "Hi", "reasoning_details": [{"type": SEALED, "data": "e", "index": 0}]},
+        {"reasoning_details": None},
+    )
+    assert reply.choices[0].parts == (Reasoning("hm"), Text("Hi"))
+    whole = chat.write_reply(reply, REQUEST)["choices"][0]["message"]
+    assert whole["reasoning_content"] == "hm"
+    assert whole["reasoning_details"] == [
+        {**head, "text": "hm", "signature": "s"},
+        {"type": SEALED, "data": "e", "index": 1},  # by its place: the stock client folds by it
+    ]
+    assert brought(whole)[:2] == (Reasoning("hm", payload="s"), Reasoning("", payload="e"))
+    unnumbered = streamed({"reasoning_details": [{"type": SEALED, "data": "e"}]}, {"reasoning_details": ["x"]})
+    told = chat.write_reply(unnumbered, REQUEST)["choices"][0]["message"]["reasoning_details"]
+    assert told == [{"type": SEALED, "data": "e"}, "x"]
+    assert (
+        chat.write_reply(streamed({"reasoning_details": "x"}), REQUEST)["choices"][0]["message"]["reasoning_details"]
+        == "x"
+    )
