@@ -1,4 +1,4 @@
-"""`ng_aggregate_rollouts`: sharded runs, put together into one folder and summed up as one run."""
+"""Sharded runs, put together into one folder and summed up as one run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 import msgspec
 
 from .arguments import from_overrides
+from .pipe import ends_with_its_reader
 from .profile import lines
 
 _OVERRIDES = {"input_glob": "", "output_jsonl_fpath": "--output", "overwrite": "--overwrite"}
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     from nemo_gym.rollouts.profile import add_profile, plain, profile
     from nemo_gym.rollouts.results import Fields, ResultsError, read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,17 +110,13 @@ def repair(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
         return 0
     for one in done:
         print(f"{one.path}: {'to do: ' if arguments.dry_run else ''}{one.did}")
-    print(
-        f"{len(done)} things to do"
-        if arguments.dry_run
-        else f"{len(done)} things done"
-        if done
-        else "nothing to repair"
-    )
+    print(f"{len(done)} things {'to do' if arguments.dry_run else 'done'}" if done else "nothing to repair")
     return 0
 
 
 def export(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
+    if arguments.rollout is not None and (missing := _unrecorded(stores, [arguments.rollout])):
+        raise ValueError(missing)
     target = Path(arguments.output or f"calls.{arguments.format}")
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(target.name + ".tmp")
@@ -131,6 +128,13 @@ def export(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
     facts = {"path": str(target), "calls": count, "bytes": target.stat().st_size}
     print(json.dumps(facts) if arguments.json else f"{target}: {count:,} calls, {facts['bytes']:,} bytes")
     return 0
+
+
+def _unrecorded(stores: list[CaptureStore], rollouts: list[str]) -> str:
+    """Words for those of the named rollouts of which no call is recorded; empty when there is none."""
+    there = {name for store in stores for name in store.rollouts()}
+    missing = [name for name in dict.fromkeys(rollouts) if name not in there]
+    return f"no call is recorded of {', '.join(missing)}: ng_captures list names the rollouts" if missing else ""
 
 
 def _parquet(stores: list[CaptureStore], arguments: argparse.Namespace, target: Path) -> int:
@@ -172,11 +176,14 @@ def prune(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
         raise ValueError("prune: say what is old enough with --older-than, or name rollouts with --rollout")
     if arguments.older_than is None and arguments.rollouts:
         raise ValueError("prune: --rollouts goes with --older-than")
+    missing = _unrecorded(stores, arguments.rollout or [])
     done: list[Pruned] = []
     if arguments.older_than is not None and not arguments.rollout:
         done += (one for store in stores for one in remove(store, arguments.older_than, dry_run=arguments.dry_run))
     if arguments.rollouts or arguments.rollout:
         done += (one for store in stores for one in _prune_rollouts(store, arguments))
+    if missing:
+        print(f"ng_captures: {missing}", file=sys.stderr)
     if arguments.json:
         print(json.dumps({"dry_run": arguments.dry_run, "removed": msgspec.to_builtins(done)}, indent=2))
         return 0
@@ -184,8 +191,8 @@ def prune(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
         did = "to remove" if arguments.dry_run else "removed"
         of = "" if one.rollouts is None else f"{one.rollouts} rollouts, "
         print(f"{one.path}: {did}: {of}{one.shards} shards, {one.bytes:,} bytes")
-    if not done:
-        print("nothing is that old" if arguments.older_than is not None else "no such rollout")
+    if not done and not missing:
+        print("nothing is that old")
     return 0
 
 
@@ -202,7 +209,10 @@ def _prune_rollouts(store: CaptureStore, arguments: argparse.Namespace) -> Itera
 def upload(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
     from nemo_gym.capture.upkeep import upload as send
 
-    sent = [str(path) for store in stores for path in send(store, arguments.to)]
+    try:
+        sent = [str(path) for store in stores for path in send(store, arguments.to)]
+    except OSError as error:
+        raise ValueError(f"--to: {arguments.to!r} cannot be written to: {error}") from error
     if arguments.json:
         print(json.dumps({"to": arguments.to, "uploaded": sent}, indent=2))
         return 0

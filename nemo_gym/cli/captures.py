@@ -1,4 +1,4 @@
-"""`ng_captures`: what was recorded, listed, shown, checked and counted; the rest is in `capture_upkeep`."""
+"""What was recorded: listed, shown, checked and counted; followed, mended, taken out and put away."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.capture_upkeep import add_commands
+from nemo_gym.cli.pipe import ends_with_its_reader
 
 if TYPE_CHECKING:
     from nemo_gym.capture import CallRecord, CaptureStore
@@ -22,6 +23,7 @@ _CUT = 400
 """Characters of a text that `show` prints without --full."""
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     from nemo_gym.capture import CaptureStore
@@ -29,12 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         stores = [CaptureStore(directory) for directory in arguments.directories or ["results"]]
         return int(arguments.run(stores, arguments))
-    except (FileNotFoundError, ValueError, KeyError) as error:
-        print(f"ng_captures: {error.args[0] if error.args else error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        words = error.args[0] if isinstance(error, KeyError) and error.args else error
+        print(f"ng_captures: {words}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`ng_compare A B`: two runs of the same tasks, held against each other task by task."""
+"""Two runs of the same tasks, held against each other task by task."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .arguments import from_overrides
+from .pipe import ends_with_its_reader
 from .tables import between, chance, number, table
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _OVERRIDES = {"baseline_rollouts_jsonl_fpath": "", "candidate_rollouts_jsonl_fpa
 _MOVED = 10
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     from nemo_gym.rollouts.comparison import compare
     from nemo_gym.rollouts.results import ResultsError

@@ -11,6 +11,7 @@ from nemo_gym.config.compose import compose
 from nemo_gym.config.faults import Problem
 
 from .arguments import OVERRIDES, show, show_warnings, split
+from .pipe import ends_with_its_reader
 
 _DUMP = f"""usage: ng_dump_config [--json] [overrides]
 
@@ -25,6 +26,7 @@ no effect is a warning.
 {OVERRIDES}"""
 
 
+@ends_with_its_reader
 def dump_main(argv: list[str] | None = None) -> int:
     args, flags = split(argv, _DUMP, ["--json"])
     composed = compose(args)
@@ -40,6 +42,7 @@ def dump_main(argv: list[str] | None = None) -> int:
     return 2 if composed.problems else 0
 
 
+@ends_with_its_reader
 def validate_main(argv: list[str] | None = None) -> int:
     from nemo_gym.config.unknown import find_warnings
 

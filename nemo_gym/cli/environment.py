@@ -115,14 +115,21 @@ def prepare_main(argv: list[str] | None = None) -> int:
         return 2
     output = paths.absolute(str(options["output_dirpath"]))
     try:
-        made = prepare(declared(composed.config), output, _MODES[mode], bool(options["should_download"]))
+        sets = declared(composed.config)
+        made = prepare(sets, output, _MODES[mode], bool(options["should_download"]))
     except PrepareError as error:
         print(error, file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"output_dirpath: cannot be written to: {error}", file=sys.stderr)
+        return 2
     for one in made:
-        sets = ", ".join(f"{name} {count}" for name, count in one.datasets.items())
+        parts = ", ".join(f"{name} {count}" for name, count in one.datasets.items())
         here = Path(one.path).is_relative_to(Path.cwd())
-        print(f"{one.kind:<12} {one.rows:,} rows ({sets})   {paths.shown(one.path) if here else one.path}")
+        print(f"{one.kind:<12} {one.rows:,} rows ({parts})   {paths.shown(one.path) if here else one.path}")
     if not made:
-        print(f"the configuration declares no data set of the kind {' or '.join(_MODES[mode])}", file=sys.stderr)
+        kinds = {one.dataset.type for one in sets}
+        others = [f"+mode={other} is for {' and '.join(of)}" for other, of in _MODES.items() if kinds & {*of}]
+        hint = "; ".join(["", *others])
+        print(f"the configuration declares no data set of the kind {' or '.join(_MODES[mode])}{hint}", file=sys.stderr)
     return 0 if made else 2

@@ -1,4 +1,4 @@
-"""`ng_export`: the captures of a job, or captures alone, into what a trainer reads."""
+"""The captures of a job, or captures alone, into what a trainer reads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from .pipe import ends_with_its_reader
+
 if TYPE_CHECKING:
     from nemo_gym.export.exporter import ExportSummary
     from nemo_gym.export.options import Options
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     from nemo_gym.export.explain import explain, lines
     from nemo_gym.export.exporter import export
@@ -25,16 +28,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.explain is not None:
             explanation = explain(arguments.output, arguments.explain, arguments.captures, arguments.branches)
-            _print(explanation, list(lines(explanation)), as_json=arguments.json)
-            return 0
-        formats = arguments.formats or ["token_rows"]
-        summary = export(
-            arguments.output, formats, arguments.captures, _options(arguments), arguments.to, arguments.ray
-        )
+        else:
+            formats = arguments.formats or ["token_rows"]
+            summary = export(
+                arguments.output, formats, arguments.captures, _options(arguments), arguments.to, arguments.ray
+            )
     except (ExportError, OSError) as error:
         print(f"ng_export: {error}", file=sys.stderr)
         return 1
-    _print(summary, _summary(summary), as_json=arguments.json)
+    if arguments.explain is not None:
+        _print(explanation, list(lines(explanation)), as_json=arguments.json)
+    else:
+        _print(summary, _summary(summary), as_json=arguments.json)
     return 0
 
 
@@ -107,11 +112,13 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     which = parser.add_argument_group("which rollouts")
-    which.add_argument("--agent", action="append", default=[], dest="agents", help="repeatable")
-    which.add_argument("--min-reward", type=float, metavar="R")
-    which.add_argument("--max-reward", type=float, metavar="R")
-    which.add_argument("--min-tokens", type=int, metavar="N", help="of a rollout's longest sequence")
-    which.add_argument("--max-tokens", type=int, metavar="N")
+    which.add_argument(
+        "--agent", action="append", default=[], dest="agents", metavar="NAME", help="played by this agent; repeatable"
+    )
+    which.add_argument("--min-reward", type=float, metavar="R", help="rewarded with this or more")
+    which.add_argument("--max-reward", type=float, metavar="R", help="rewarded with this or less")
+    which.add_argument("--min-tokens", type=int, metavar="N", help="of a rollout's longest sequence, at least")
+    which.add_argument("--max-tokens", type=int, metavar="N", help="of a rollout's longest sequence, at most")
     which.add_argument(
         "--where",
         metavar="SQL",
@@ -123,7 +130,9 @@ def _parser() -> argparse.ArgumentParser:
 
     files = parser.add_argument_group("files")
     files.add_argument("--split", type=_split, metavar="NAME=SHARE,…", help="by task, such as train=0.9,test=0.1")
-    files.add_argument("--rows-per-file", type=int, metavar="N")
+    files.add_argument(
+        "--rows-per-file", type=int, metavar="N", help="a new file after so many rows; default: one file"
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`ng_reward_profile`: what stored rollouts come to, by agent, subset and task; nothing is run."""
+"""What stored rollouts come to, by agent, subset and task; nothing is run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .arguments import from_overrides
+from .pipe import ends_with_its_reader
 from .tables import UNKNOWN, between, number, table
 
 if TYPE_CHECKING:
     from nemo_gym.rollouts.profile import AtK, Figures, Profile, TaskFigures
+    from nemo_gym.rollouts.results import Result
 
 _OVERRIDES = {
     "rollouts_jsonl_fpath": "",
@@ -24,6 +26,7 @@ _OVERRIDES = {
 }
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     from nemo_gym.rollouts.profile import plain, profile
     from nemo_gym.rollouts.results import Fields, ResultsError, read
@@ -33,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = read(arguments.runs, Fields(arguments.by, arguments.answer))
         if not results:
             raise ResultsError(f"{', '.join(arguments.runs)}: no rollout is finished there")
+        _has_fields(arguments, results)
         missing = _missing(arguments.inputs, results)
         if missing and not arguments.allow_partial:
             raise ResultsError(f"{missing} rows of {arguments.inputs} have no rollout; --allow-partial leaves them out")
@@ -131,12 +135,25 @@ def _measures(one: Figures) -> list[str]:
     return table(head, rows) if rows else []
 
 
-def _missing(inputs: str | None, results: Sequence[Any]) -> int:
+def _has_fields(arguments: argparse.Namespace, results: Sequence[Result]) -> None:
+    """A field that was named and is in no rollout is a slip: the figures would be those without it."""
+    from nemo_gym.rollouts.results import ResultsError
+
+    for option, values in (("by", (one.subset for one in results)), ("answer", (one.answer for one in results))):
+        field = getattr(arguments, option)
+        if field is not None and all(value is None for value in values):
+            raise ResultsError(f"--{option}: no rollout has a field {field!r} with a plain value")
+
+
+def _missing(inputs: str | None, results: Sequence[Result]) -> int:
     """Rows that were asked for and have no rollout; a row that names no repeat has one if any is of its task."""
     if inputs is None:
         return 0
     from nemo_gym.rollouts.journal import read as read_rows
+    from nemo_gym.rollouts.results import ResultsError
 
+    if not Path(inputs).is_file():
+        raise ResultsError(f"--inputs: expected a file, there is none at {inputs}")
     done = {(result.task, result.repeat) for result in results}
     tasks = {task for task, _ in done}
     missing = 0

@@ -13,6 +13,7 @@ from nemo_gym.config import paths
 from nemo_gym.launch import head
 
 from .arguments import split
+from .pipe import ends_with_its_reader
 
 _USAGE = """usage: ng_status [--json]
 
@@ -20,8 +21,12 @@ Lists the runs that are up: their servers, with addresses, states and logs, and 
 _COLOURS = {"ready": "green", "starting": "yellow", "ended": "red"}
 
 
+@ends_with_its_reader
 def main(argv: list[str] | None = None) -> int:
-    _, flags = split(argv, _USAGE, ["--json"])
+    args, flags = split(argv, _USAGE, ["--json"])
+    if args:
+        print(f"ng_status takes no argument, got {' '.join(args)}\n{_USAGE}", file=sys.stderr)
+        return 2
     try:
         found = [_described(run) for run in head.runs()]
     except PermissionError as error:

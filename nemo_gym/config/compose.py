@@ -181,7 +181,10 @@ class _Composer:
                 overrides += parser.parse_overrides([arg])
             except HydraException as error:
                 reason = str(error.__cause__ or error).splitlines()[0]
-                self._fault(arg, COMMAND_LINE, f"expected key=value, quoted where it has special characters ({reason})")
+                expected = f"expected key=value, quoted where it has special characters ({reason})"
+                if arg.endswith((".yaml", ".yml")) and "=" not in arg:
+                    expected = f'expected key=value; a file is named as "+config_paths=[{arg}]"'
+                self._fault(arg, COMMAND_LINE, expected)
         return overrides
 
     def _override(self, override: Override) -> None:

@@ -65,7 +65,7 @@ def entrypoint(kind: str, implementation: str, file: str) -> Path:
 def beside(path: str | Path, pattern: str = "*") -> list[Path]:
     """What is there, where `path` was looked for."""
     folders = {(base / Path(path).expanduser()).parent for base in roots()}
-    return [found for folder in folders if folder.is_dir() for found in folder.glob(pattern)]
+    return [found for folder in folders if folder.is_dir() for found in folder.glob(pattern) if found.name[:1] != "."]
 
 
 def shown(path: str | Path) -> str:

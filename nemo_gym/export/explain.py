@@ -87,7 +87,7 @@ def explain(
     source = sources.found(Path(output_dir), captures, None).captures
     captured = one_rollout(CaptureStore(str(source)), rollout_id)
     if not captured.calls:
-        raise ExportError(f"there is no call of a rollout {rollout_id!r} in {source}")
+        raise ExportError(f"there is no call of a rollout {rollout_id!r} in {source}; ng_captures list names them")
     return _explained(captured, branches)
 
 

@@ -85,7 +85,8 @@ def prepare(sets: Iterable[Declared], output: Path, kinds: Iterable[str], downlo
         faults += (_fetch(one.dataset) if missing else ()) or _faults(one)
     if faults:
         raise PrepareError(faults)
-    output.mkdir(parents=True, exist_ok=True)
+    if sets:
+        output.mkdir(parents=True, exist_ok=True)
     return [_collated(kind, group, output) for kind, group in _by_kind(sets).items()]
 
 
@@ -143,8 +144,11 @@ def _ready(line: str, dataset: DatasetConfig) -> dict[str, Any]:
         if (row.get("responses_create_params") or {}).get("input"):
             raise ValueError("responses_create_params.input: the data set has a prompt_config, so a row must have none")
         row = apply_prompt_to_row(row, load_prompt_config(str(prompt)))
-    if not isinstance(row.get("responses_create_params"), dict):
+    params = row.get("responses_create_params")
+    if params is None:
         raise ValueError("responses_create_params: is missing")
+    if not isinstance(params, dict):
+        raise ValueError(f"responses_create_params: expected a JSON object, got {type(params).__name__}")
     NeMoGymResponseCreateParamsNonStreaming.model_validate(row["responses_create_params"])
     return row
 

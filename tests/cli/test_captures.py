@@ -84,6 +84,15 @@ def test_faults_are_one_line(folder, capsys):
     assert capsys.readouterr().err == "ng_captures: no such directory: /nowhere/at/all\n"
     assert main(["show", "nobody", folder]) == 2
     assert capsys.readouterr().err == "ng_captures: there is no rollout or call 'nobody'\n"
+    target = Path(folder) / "calls.parquet"
+    assert main(["export", folder, "--rollout", "nobody", "--output", str(target)]) == 2
+    assert capsys.readouterr().err.startswith("ng_captures: no call is recorded of nobody: ng_captures list")
+    assert not target.exists()
+    target.write_text("a file, where folders are to be")
+    assert main(["upload", folder, "--to", str(target)]) == 2
+    assert capsys.readouterr().err.startswith(f"ng_captures: --to: {str(target)!r} cannot be written to: ")
+    assert main(["export", folder, "--output", str(target / "calls.parquet")]) == 2
+    assert str(target) in capsys.readouterr().err
 
 
 def test_export_to_parquet_and_jsonl(folder, capsys, tmp_path):
@@ -116,12 +125,14 @@ def test_tail_repair_prune_and_upload(folder, capsys, tmp_path):
     assert json.loads(capsys.readouterr().out.splitlines()[0])["completion_tokens"] == 50
     assert main(["repair", folder]) == 0
     assert capsys.readouterr().out == "nothing to repair\n"
+    assert main(["repair", folder, "--dry-run"]) == 0
+    assert capsys.readouterr().out == "nothing to repair\n"
     assert main(["upload", folder, "--to", str(tmp_path / "there"), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["uploaded"]) == 1
     assert main(["prune", str(tmp_path / "there"), "--older-than", "30d"]) == 0
     assert capsys.readouterr().out == "nothing is that old\n"
     assert main(["prune", str(tmp_path / "there"), "--rollout", "nobody"]) == 0
-    assert capsys.readouterr().out == "no such rollout\n"
+    assert capsys.readouterr().err.startswith("ng_captures: no call is recorded of nobody")
     assert main(["prune", str(tmp_path / "there"), "--rollout", "task-1", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["removed"][0]["rollouts"] == 1
     assert main(["prune", str(tmp_path / "there")]) == 2

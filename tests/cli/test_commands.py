@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -49,6 +51,33 @@ def test_validate(folder, capsys):
     told = json.loads(capsys.readouterr().out)
     assert [problem["key"].rpartition(".")[2] for problem in told["problems"]] == ["size", "siez"]
     assert not any(name.startswith("results") for name in os.listdir(folder))
+
+
+def test_a_file_in_the_place_of_an_override_is_told_how_it_is_named(folder, capsys):
+    assert config.validate_main(["run.yaml"]) == 2
+    assert 'expected key=value; a file is named as "+config_paths=[run.yaml]"' in capsys.readouterr().err
+    (folder / ".hidden.yaml").write_text("a: 1")
+    assert config.validate_main(["+config_paths=[nowhere.yaml]"]) == 2
+    told = capsys.readouterr().err
+    assert "run.yaml" in told
+    assert ".hidden.yaml" not in told
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_reader_that_has_gone_ends_a_command_in_silence(folder, flags):
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = f"import sys; from nemo_gym.cli.config import dump_main; sys.exit(dump_main({[FILES, *flags]}))"
+    try:
+        ended = subprocess.run([sys.executable, "-c", command], stdout=writes, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writes)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_status_takes_no_argument(capsys):
+    assert main.main(["status", "my-run"]) == 2
+    assert "ng_status takes no argument, got my-run" in capsys.readouterr().err
 
 
 def test_ng_finds_commands(capsys):

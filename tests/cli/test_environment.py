@@ -115,7 +115,14 @@ def test_data_sets_of_a_kind_are_put_together(project, capsys):
 
 
 def test_all_faults_are_told_and_nothing_is_written(project, capsys):
-    write(project / "ours.jsonl", "{", '["a"]', {}, {"responses_create_params": {"input": 5}}, "")
+    write(
+        project / "ours.jsonl",
+        "{",
+        '["a"]',
+        {},
+        {"responses_create_params": {"input": 5}},
+        {"responses_create_params": []},
+    )
     (project / "theirs.jsonl").unlink()
     assert prepared(project) == 2
     told = capsys.readouterr().err
@@ -124,6 +131,7 @@ def test_all_faults_are_told_and_nothing_is_written(project, capsys):
         "ours.jsonl:2: expected a JSON object, got list",
         "ours.jsonl:3: responses_create_params: is missing",
         "ours.jsonl:4: responses_create_params.input",
+        "ours.jsonl:5: responses_create_params: expected a JSON object, got list",
         "agent.datasets.theirs: theirs.jsonl does not exist",
     ):
         assert fault in told
@@ -133,6 +141,18 @@ def test_all_faults_are_told_and_nothing_is_written(project, capsys):
     told = capsys.readouterr().err
     assert "few.jsonl:1: responses_create_params.input: the data set has a prompt_config" in told
     assert "few.jsonl:2: the prompt names the field 'word'" in told
+
+
+def test_a_folder_that_cannot_be_made_and_a_kind_that_is_not_declared(project, capsys):
+    (project / "out").write_text("a file")
+    assert prepared(project) == 2
+    assert capsys.readouterr().err.startswith("output_dirpath: cannot be written to: ")
+    (project / "out").unlink()
+    (project / "a.yaml").write_text((project / "a.yaml").read_text().replace("type: train", "type: example"))
+    assert prepared(project) == 2
+    told = "no data set of the kind train or validation; +mode=example_validation is for example"
+    assert told in capsys.readouterr().err
+    assert not (project / "out").exists()
 
 
 @pytest.mark.parametrize(

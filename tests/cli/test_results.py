@@ -60,6 +60,19 @@ def test_profile_writes_what_it_is_told_to_and_replaces_nothing(runs, capsys, tm
     assert profile.main([runs[0], *files, "--overwrite"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--by", "colour"], "--by: no rollout has a field 'colour'"),
+        (["--answer", "guess"], "--answer: no rollout has a field 'guess'"),
+        (["--inputs", "nowhere.jsonl"], "--inputs: expected a file, there is none at nowhere.jsonl"),
+    ],
+)
+def test_profile_is_not_made_without_what_was_named(runs, capsys, option, words):
+    assert profile.main([runs[0], *option]) == 1
+    assert words in capsys.readouterr().err
+
+
 def test_profile_in_nemo_gyms_manner(runs, capsys, tmp_path):
     inputs = tmp_path / "inputs.jsonl"
     inputs.write_text("".join(json.dumps(stored.row(task, 0, 0)) + "\n" for task in range(5)))
