@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nemo_gym.launch.launcher import Launcher
-    from nemo_gym.rollouts.reverify import Reverified
+    from nemo_gym.rollouts.reverify import Options, Reverified
     from nemo_gym.web.peers import ServerClient
 
 _USAGE = f"""usage: ng_reverify "+config_paths=[…]" +rollouts=RUN +output=FOLDER [overrides] [--json]
@@ -157,6 +157,7 @@ async def _reverify(asked: _Asked, composed: Composed, agents: Mapping[str, str 
     console = Console(highlight=False, soft_wrap=True, stderr=as_json)
     launcher: Launcher | None = None
     try:
+        _checked(asked, composed, agents)
         if composed.instances:
             launcher = Launcher(composed, "reverify", Path(asked.output) / "logs")
             await launcher.up(console)
@@ -175,6 +176,32 @@ async def _reverify(asked: _Asked, composed: Composed, agents: Mapping[str, str 
         if launcher is not None:
             await asyncio.shield(launcher.down())
     return _show(asked, found, as_json=as_json)
+
+
+def _checked(asked: _Asked, composed: Composed, agents: Mapping[str, str | None]) -> None:
+    """Raises for what can be told before a server is started: a judge's engine may take minutes."""
+    from nemo_gym.rollouts.manifest import Refused
+    from nemo_gym.rollouts.results import files
+    from nemo_gym.rollouts.reverify import refuse_to_replace
+
+    files([asked.rollouts])
+    if asked.inputs is not None and not paths.locate(asked.inputs).is_file():
+        raise Refused(f"inputs: expected a file, there is none at {asked.inputs}")
+    if not asked.force:  # with it the name of the output may become another
+        refuse_to_replace(_output(asked), _options(asked))
+    if composed.instances:
+        verifiers = [one.name for one in composed.instances if one.kind == "resources_servers"]
+        _router(asked.server, verifiers, agents)
+
+
+def _output(asked: _Asked) -> Path:
+    return Path(asked.output.removesuffix(".jsonl"))
+
+
+def _options(asked: _Asked) -> Options:
+    from nemo_gym.rollouts.reverify import Options
+
+    return Options(asked.concurrency, asked.timeout_s, asked.limit, asked.force, asked.overwrite, asked.resume)
 
 
 def _running(wanted: str | None) -> ServerClient:
@@ -202,7 +229,7 @@ async def _verified(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from nemo_gym.rollouts.results import files, lines
-    from nemo_gym.rollouts.reverify import Options, reverify
+    from nemo_gym.rollouts.reverify import reverify
 
     verifiers = [name for name, kind in servers.kinds.items() if kind == "resources_servers"]
     (source,) = files([asked.rollouts])
@@ -212,14 +239,12 @@ async def _verified(
         bar = progress.add_task("", total=min(total, asked.limit or total))
         return await reverify(
             asked.rollouts,
-            Path(asked.output.removesuffix(".jsonl")),
+            _output(asked),
             servers,
             _router(asked.server, verifiers, agents),
             servers=[asked.server] if asked.server is not None and asked.server in verifiers else verifiers,
             identity={"config_digest": digest, "server": asked.server},
-            options=Options(
-                asked.concurrency, asked.timeout_s, asked.limit, asked.force, asked.overwrite, asked.resume
-            ),
+            options=_options(asked),
             inputs=None if asked.inputs is None else paths.locate(asked.inputs),
             ended=lambda outcome: progress.advance(bar),
         )

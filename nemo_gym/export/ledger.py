@@ -149,6 +149,7 @@ class Ledger:
         if options.advantage is not None:
             # Over all rollouts whose rewards hold: what is filtered from training still says what the policy earns.
             write_advantages(self._data, options.advantage)
+        self._has_agents(options.agents)
         for reason, condition, values in _filters(options):
             self._leave_out(reason, condition, values)
         if options.sample is not None:
@@ -156,6 +157,12 @@ class Ledger:
             kept = "SELECT id FROM rollout WHERE reason IS NULL AND rows > 0 ORDER BY drawn(id), id LIMIT ?"
             self._leave_out("not_sampled", f"id NOT IN ({kept})", (options.sample,))
         self._data.execute("COMMIT")
+
+    def _has_agents(self, wanted: tuple[str, ...]) -> None:
+        """An agent that played nothing is a slip, and what was exported before is not to be replaced by nothing."""
+        there = [name for (name,) in self._data.execute("SELECT DISTINCT agent FROM rollout ORDER BY 1") if name]
+        if wanted and there and not set(wanted) & set(there):
+            raise ExportError(f"agent: no rollout is of {', '.join(wanted)}; there is {', '.join(there)}")
 
     def _leave_out(self, reason: str, condition: str, values: tuple[Any, ...]) -> None:
         try:

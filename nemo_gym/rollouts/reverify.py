@@ -58,6 +58,12 @@ class Reverified(Struct, frozen=True):
     """Verifiers that do not say that a stored rollout is enough for them."""
 
 
+def refuse_to_replace(output: Path, options: Options) -> None:
+    """Raises Refused where a run would be lost."""
+    if manifests.has_results(output) and not (options.resume or options.overwrite):
+        raise Refused(f"{output}: already holds a run; +resume=true finishes it, +overwrite=true removes it")
+
+
 async def reverify(
     source: str | Path,
     output: Path,
@@ -126,9 +132,8 @@ class _Work:
         source = manifests.load(path.parent)
         known = source.identity if source is not None else {}
         identity = known | identity | {"source": str(path.parent.resolve()), "limit": options.limit}
+        refuse_to_replace(output, options)
         if not options.resume and manifests.has_results(output):
-            if not options.overwrite:
-                raise Refused(f"{output}: already holds a run; +resume=true finishes it, +overwrite=true removes it")
             manifests.clear(output, keep_run="")
         run_id = f"{source.run_id if source is not None else path.parent.name}-reverified"
         dataset = source.input if source is not None else ""

@@ -48,6 +48,24 @@ def test_through_the_environments_own_server(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        (["+rollouts=nowhere", "+output=again"], "nowhere: expected rollouts, there is no nowhere"),
+        (["+rollouts=first", "+output=again", "+inputs=nowhere.jsonl"], "inputs: expected a file, there is none at"),
+        (["+rollouts=first", "+output=again", "+server=another"], "server: there is no resources server 'another'"),
+        (["+rollouts=first", "+output=held"], "held: already holds a run; +resume=true"),
+    ],
+)
+def test_what_can_be_told_before_is_told_before_a_server_starts(run, tmp_path, capsys, args, said):
+    stored.run_of(tmp_path / "held", {0: [1.0]})
+    assert reverify.main([REMOTE, *args]) == 1
+    told = capsys.readouterr()
+    assert said in told.err
+    assert "ready" not in told.out
+    assert not (tmp_path / "again/logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
         ([REMOTE, "+output=again"], "rollouts: is required"),
         ([REMOTE, "+rollouts=first", "+output=again", "+concurrency=0"], "concurrency: Input should be greater than"),
         ([REMOTE, "+rollouts=first", "+output=again", "+concurency=1"], "concurency: is not a known key; did you"),

@@ -140,6 +140,11 @@ def test_agents_and_rewards_choose(tmp_path, groups):
     assert kept(made, groups) == ["0-2", "0-3"]
 
 
+def test_agents_that_played_nothing_are_told(tmp_path, groups):
+    with pytest.raises(ExportError, match=r"^agent: no rollout is of nobody, c; there is a$"):
+        ledger(tmp_path, groups, Options(agents=("nobody", "c")))
+
+
 def test_a_sample_is_the_seeds(tmp_path):
     rows = [row(f"r{n}", task=n) for n in range(200)]
     drawn = []
