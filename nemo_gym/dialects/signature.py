@@ -11,6 +11,8 @@ from base64 import b64encode
 from hashlib import blake2b
 from hmac import compare_digest
 
+from ..exchange.parts import Reasoning
+
 _PREFIX = "ng1."
 _key = secrets.token_bytes(32)
 
@@ -33,3 +35,9 @@ def is_ours(text: str, signature: str) -> bool:
 def payload_of(text: str, signature: str) -> str | None:
     """What the signature is to a text that came back: one of ours says only that, what another made stays opaque."""
     return None if not signature or is_ours(text, signature) else signature
+
+
+def is_redacted(part: Reasoning) -> bool:
+    """A payload without a text: thinking that a provider hid, unless it was told as thinking with its text left out."""
+    told = None if part.text or part.origin is None else part.origin.body.get("type")
+    return not part.text and told not in ("thinking", "reasoning.text")

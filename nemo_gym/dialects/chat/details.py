@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...exchange.parts import Origin, Part, Reasoning, merged
-from ..signature import payload_of
+from ..signature import is_redacted, payload_of
 
 _NAME = "chat"
 _PIECES = frozenset({"text", "summary", "data", "signature"})
@@ -30,8 +30,7 @@ def write_details(parts: Iterable[Part]) -> dict[str, Any]:
 
 def _write(thought: Reasoning, index: int) -> dict[str, Any]:
     named = {"id": thought.id} if thought.id else {}
-    told = None if thought.origin is None else thought.origin.body.get("type")
-    if not thought.text and told not in ("thinking", "reasoning.text"):
+    if is_redacted(thought):
         return {"type": "reasoning.encrypted", "data": thought.payload, **named, "index": index}
     signed = {} if thought.payload is None else {"signature": thought.payload}
     return {"type": "reasoning.text", "text": thought.text, **signed, **named, "index": index}
@@ -115,9 +114,10 @@ def _string(detail: Mapping[str, Any], field: str) -> str:
 def _continues(last: Mapping[str, Any], detail: Mapping[str, Any]) -> bool:
     """Whether a detail is more of the one before it: of its kind, or what was sealed beside a summary of it."""
     kinds = (last.get("type"), detail.get("type"))
-    if kinds[0] != kinds[1] and kinds != ("reasoning.summary", "reasoning.encrypted"):
+    beside = kinds == ("reasoning.summary", "reasoning.encrypted")
+    if kinds[0] != kinds[1] and not beside:
         return False
-    return all(_same(last.get(field), detail.get(field)) for field in ("index", "id"))
+    return all(_same(last.get(field), detail.get(field)) for field in (("id",) if beside else ("index", "id")))
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -26,7 +26,7 @@ from ...exchange.parts import (
 )
 from ...exchange.tools import Toolbox
 from .. import codec
-from ..signature import payload_of
+from ..signature import is_redacted, payload_of
 from . import ids
 
 NAME = "messages"
@@ -215,12 +215,6 @@ def _write_thinking(part: Reasoning) -> Iterator[dict[str, Any]]:
         yield {"type": "redacted_thinking", "data": part.payload}
     else:
         yield {"type": "thinking", "thinking": part.text, "signature": part.payload}
-
-
-def is_redacted(part: Reasoning) -> bool:
-    """A payload without a text: thinking that a provider hid, unless it was told as thinking with its text left out."""
-    told = None if part.text or part.origin is None else part.origin.body.get("type")
-    return not part.text and told not in ("thinking", "reasoning.text")
 
 
 def write_call(call: ToolCall, toolbox: Toolbox) -> dict[str, Any]:

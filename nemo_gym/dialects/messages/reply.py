@@ -18,8 +18,8 @@ from ...exchange.request import ModelRequest
 from ...exchange.tools import Toolbox
 from .. import cutoff
 from ..counts import tokens
-from ..signature import sign
-from .blocks import NAME, is_redacted, read_block, write_call
+from ..signature import is_redacted, sign
+from .blocks import NAME, read_block, write_call
 from .errors import instead
 
 _FINISH: dict[str, Finish] = {

@@ -18,8 +18,9 @@ from ...exchange.reply import Choice, ModelReply
 from ...exchange.request import ModelRequest
 from .. import codec
 from ..dialect import Head, Progress
+from ..signature import is_redacted
 from ..sse import HOLE, Template, frame
-from .blocks import is_redacted, read_input
+from .blocks import read_input
 from .errors import write_error
 from .reply import (
     envelope,

@@ -93,7 +93,7 @@ TEXT, SUMMARY, SEALED = "reasoning.text", "reasoning.summary", "reasoning.encryp
         ([{"type": TEXT, "text": "hm"}, {"type": TEXT, "signature": "s"}], (Reasoning("hm", payload="s"),)),
         # A summary and what was sealed beside it are one thought.
         (
-            [{"type": SUMMARY, "summary": "hm", "index": 0}, {"type": SEALED, "data": "e", "id": "rs_1", "index": 0}],
+            [{"type": SUMMARY, "summary": "hm", "index": 0}, {"type": SEALED, "data": "e", "id": "rs_1", "index": 1}],
             (Reasoning("hm", "rs_1", "e"),),
         ),
         # A text without a signature and hidden thinking are two.
