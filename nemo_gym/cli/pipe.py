@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import IO, ParamSpec
 
 P = ParamSpec("P")
 
@@ -21,11 +21,16 @@ def ends_with_its_reader(command: Callable[P, int]) -> Callable[P, int]:
             result = command(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            with contextlib.suppress(OSError, ValueError):  # the descriptor, as the interpreter writes once more
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, sys.stdout.fileno())
-                os.close(nowhere)
+            to_nowhere(sys.stdout)
             return 0
         return result
 
     return run
+
+
+def to_nowhere(stream: IO[str]) -> None:
+    """The descriptor itself, since what is buffered is written once more when the process ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

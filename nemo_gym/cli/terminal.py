@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from typing import IO, Any, cast
 
 from rich.console import Console
+
+from .pipe import to_nowhere
 
 
 class _Outlasting:
@@ -20,21 +20,14 @@ class _Outlasting:
         try:
             return self._stream.write(text)
         except OSError:
-            self._to_nowhere()
+            to_nowhere(self._stream)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError:
-            self._to_nowhere()
-
-    def _to_nowhere(self) -> None:
-        """The descriptor itself, since what is buffered is written once more when the process ends."""
-        with contextlib.suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            to_nowhere(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
