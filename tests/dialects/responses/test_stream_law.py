@@ -10,12 +10,13 @@ from openai import OpenAI
 from openai.types.responses import Response
 
 from nemo_gym.dialects import responses
+from nemo_gym.dialects.cutoff import shown
 from nemo_gym.dialects.dialect import Head, replay
 from nemo_gym.dialects.responses.objects import NeMoGymResponse
 from nemo_gym.dialects.sse import Decoder
 from nemo_gym.exchange.errors import ModelError
 from nemo_gym.exchange.increments import Increment, unfold
-from nemo_gym.exchange.parts import Reasoning, Refusal, Text, ToolCall
+from nemo_gym.exchange.parts import Reasoning, Refusal, Text, ToolCall, merged
 from nemo_gym.exchange.reply import Choice, ModelReply, Usage
 from tests.dialects.responses.grammar import check_grammar
 
@@ -101,8 +102,11 @@ def test_reading_our_own_stream_gives_the_reply(reply, cut):  # R12 R25
         reader.feed(stream[start : start + cut])
     read = reader.finish()
     assert reader.divergences == 0
-    assert responses.write_reply(read, REQUEST)["output"] == responses.write_reply(reply, REQUEST)["output"]
-    assert read == responses.read_reply(responses.write_reply(reply, REQUEST))
+    written = responses.write_reply(reply, REQUEST)
+    assert read == responses.read_reply(written)
+    (choice,) = read.choices
+    if shown(choice, "responses") == tuple(merged(choice.parts)):  # else what now comes last is a cut call to a reader
+        assert responses.write_reply(read, REQUEST)["output"] == written["output"]
 
 
 PARTS = (
