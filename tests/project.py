@@ -187,6 +187,13 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
+def lives(pid: int) -> bool:
+    try:
+        return alive(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return False
+
+
 def command_of(process: psutil.Process) -> str:
     """Its command line; empty for one that has gone."""
     try:

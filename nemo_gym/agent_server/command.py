@@ -61,6 +61,10 @@ class Ended(Struct):
     stopped: str | None = None
 
 
+OF_THE_MODEL_SERVER = "the client calls the run's model server, which knows model, address and key"
+"""Why a key of NeMo Gym's agents is passed over."""
+
+
 class CommandAgentConfig(BaseResponsesAPIAgentConfig):
     model_config = ConfigDict(extra="forbid")
     RENAMED: ClassVar[Mapping[str, str]] = {"timeout": "timeout_s", "concurrency": "max_concurrent"}

@@ -36,7 +36,9 @@ def _cut_off(part: Part) -> bool:
         return False
     origin = part.origin
     status = origin.body.get("status") if origin is not None and origin.dialect == "responses" else None
-    if part.custom or status == "incomplete":
+    if status == "incomplete":
+        return True
+    if part.custom:
         return status != "completed"  # of free text only a provider of this dialect can say that it is whole
     if origin is not None and origin.dialect == "messages":
         return True  # its input is an object however little of it was generated

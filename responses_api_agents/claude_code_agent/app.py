@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from nemo_gym.agent_server.command import CommandAgent, CommandAgentConfig, Invocation
+from nemo_gym.agent_server.command import OF_THE_MODEL_SERVER, CommandAgent, CommandAgentConfig, Invocation
 
 _QUIET = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
@@ -17,14 +17,11 @@ _QUIET = (
 )
 
 
-_OF_THE_MODEL_SERVER = "the client calls the run's model server, which knows model, address and key"
-
-
 class ClaudeCodeAgentConfig(CommandAgentConfig):
     PASSED_OVER = {  # noqa: RUF012
-        "model": _OF_THE_MODEL_SERVER,
-        "anthropic_api_key": _OF_THE_MODEL_SERVER,
-        "anthropic_base_url": _OF_THE_MODEL_SERVER,
+        "model": OF_THE_MODEL_SERVER,
+        "anthropic_api_key": OF_THE_MODEL_SERVER,
+        "anthropic_base_url": OF_THE_MODEL_SERVER,
         "claude_code_version": "the client's version is pinned here",
         "thinking": "what a model thinks is set at its server",
         "max_thinking_tokens": "what a model thinks is set at its server",

@@ -11,13 +11,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nemo_gym.agent_server.command import CommandAgent, CommandAgentConfig, Invocation
+from nemo_gym.agent_server.command import OF_THE_MODEL_SERVER, CommandAgent, CommandAgentConfig, Invocation
 
 Value = str | int | bool
-
-
-_OF_THE_MODEL_SERVER = "the client calls the run's model server, which knows model, address and key"
-_PINNED = "the client's version is pinned here"
 
 
 class CodexAgentConfig(CommandAgentConfig):
@@ -27,10 +23,10 @@ class CodexAgentConfig(CommandAgentConfig):
         "extra_config": "settings",
     }
     PASSED_OVER = {  # noqa: RUF012
-        "model": _OF_THE_MODEL_SERVER,
-        "openai_api_key": _OF_THE_MODEL_SERVER,
-        "openai_base_url": _OF_THE_MODEL_SERVER,
-        "codex_version": _PINNED,
+        "model": OF_THE_MODEL_SERVER,
+        "openai_api_key": OF_THE_MODEL_SERVER,
+        "openai_base_url": OF_THE_MODEL_SERVER,
+        "codex_version": "the client's version is pinned here",
         "sandbox_mode": "see `wrapper` for what closes a client in",
         "cwd": "each rollout has a fresh folder: see `folder` for where",
         "stream_idle_timeout_ms": "replies are kept alive",

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from nemo_gym.agent_server.command import CommandAgent, CommandAgentConfig, Invocation
+from nemo_gym.agent_server.command import OF_THE_MODEL_SERVER, CommandAgent, CommandAgentConfig, Invocation
 
 _APIS = {"chat": "openai-completions", "responses": "openai-responses", "messages": "anthropic-messages"}
 
 
-_OF_THE_MODEL_SERVER = "the client calls the run's model server, which knows model, address and key"
 _PINNED = "the client is installed here, at a pinned version"
 
 
 class OpenClawAgentConfig(CommandAgentConfig):
     RENAMED = {**CommandAgentConfig.RENAMED, "env": "environment", "workspace_root": "folder"}  # noqa: RUF012
     PASSED_OVER = {  # noqa: RUF012
-        "model": _OF_THE_MODEL_SERVER,
-        "openclaw_config": _OF_THE_MODEL_SERVER,
+        "model": OF_THE_MODEL_SERVER,
+        "openclaw_config": OF_THE_MODEL_SERVER,
         "openclaw_version": _PINNED,
         "command": _PINNED,
         "node_bin_dir": _PINNED,

@@ -16,6 +16,8 @@ from nemo_gym.launch import forkserver, ports, venv
 from nemo_gym.launch.forkserver import ForkServer
 from nemo_gym.launch.start import start
 from tests import project
+from tests.launch.family import FAMILY
+from tests.project import lives
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="servers are forked on Linux")
 
@@ -53,19 +55,6 @@ print(json.dumps({
 """
 
 SLEEPS = "import os, time\nprint('main', os.getpid(), flush=True)\ntime.sleep(300)\n"
-FAMILY = """
-import os, signal, time
-if os.fork() == 0:
-    os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if os.fork() == 0:
-        os.setsid()
-        print("stray", os.getpid(), flush=True)
-        time.sleep(300)
-    os._exit(0)
-print("main", os.getpid(), flush=True)
-time.sleep(300)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +91,6 @@ async def until(condition):
             await asyncio.sleep(0.02)
 
 
-def alive(pid: int) -> bool:
-    try:
-        return project.alive(psutil.Process(pid))
-    except psutil.NoSuchProcess:
-        return False
-
-
 def anew(file: Path, said=b""):
     with ports.bind("127.0.0.1", None) as sock:
         return start(file, sock, said, os.environ, file.with_suffix(".anew.log"))
@@ -141,13 +123,13 @@ async def test_as_if_started_anew(forks, tmp_path, source):
 
 
 async def test_ends_with_all_that_is_below_it(forks, tmp_path):
-    child = await forked(forks, app(tmp_path, FAMILY))
-    await until(lambda: child.last_words().count("\n") == 1)
+    child = await forked(forks, app(tmp_path, FAMILY.format(then="time.sleep(300)")))
+    await until(lambda: child.last_words().count("\n") == 2)
     pids = [int(line.split()[1]) for line in child.last_words().splitlines()]
-    assert all(alive(pid) for pid in pids)
+    assert all(lives(pid) for pid in pids)
     assert await asyncio.to_thread(child.stop, 1.0) == 128 + signal.SIGTERM
-    assert not any(alive(pid) for pid in pids)
-    assert not alive(child.pid)
+    assert not any(lives(pid) for pid in pids)
+    assert not lives(child.pid)
 
 
 @pytest.mark.parametrize("victim", ["server", "keeper"])
@@ -157,7 +139,7 @@ async def test_killed_server_and_killed_keeper(forks, tmp_path, victim):
     assert psutil.Process(pid).ppid() == child.pid
     os.kill(pid if victim == "server" else child.pid, signal.SIGKILL)
     assert await child.ended(SECONDS) == 128 + signal.SIGKILL
-    await until(lambda: not alive(pid))
+    await until(lambda: not lives(pid))
 
 
 async def test_modules_beside_an_entrypoint_are_its_own(forks, tmp_path):
@@ -244,10 +226,10 @@ async def test_end_of_the_process_to_fork_from(tmp_path, caplog):
     assert await waiting is None
     assert "servers are started one by one, not forked: " in caplog.text
     assert await forked(forks, app(tmp_path, SLEEPS, "third")) is None
-    assert alive(pid)
+    assert lives(pid)
     assert child.poll() is None
     assert await asyncio.to_thread(child.stop, 1.0) == 128 + signal.SIGTERM
-    assert not alive(pid)
+    assert not lives(pid)
 
 
 LAUNCHER = """
@@ -261,7 +243,7 @@ if sys.argv[2] == "started":
     async def main():
         sock = ports.bind("127.0.0.1", None)
         child = await forkserver.taken().start(file, venv.command(file), sock, b"", file.with_suffix(".log"))
-        while child.last_words().count("main") + child.last_words().count("stray") < 2:
+        while child.last_words().count("\\n") < 2:
             await asyncio.sleep(0.02)
     asyncio.run(main())
 else:
@@ -273,7 +255,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.ci
 @pytest.mark.parametrize("moment", ["0", "0.1", "started"])
 def test_killed_launcher_leaves_nothing(tmp_path, moment):
-    command = [sys.executable, "-c", LAUNCHER, str(app(tmp_path, FAMILY)), moment]
+    command = [sys.executable, "-c", LAUNCHER, str(app(tmp_path, FAMILY.format(then="time.sleep(300)"))), moment]
     environment = {**os.environ, "NG_TEST_TREE": str(tmp_path), "PYTHONPATH": str(project.ROOT)}
     done = subprocess.run(command, env=environment, check=False, timeout=SECONDS)
     assert done.returncode == -signal.SIGKILL

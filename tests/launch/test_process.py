@@ -11,27 +11,10 @@ import psutil
 import pytest
 
 from nemo_gym.process import Child
+from tests.launch.family import FAMILY
+from tests.project import lives
 
 PYTHON = sys.executable
-
-# A server with a family: a child, a grandchild in a session of its own whose parent has ended, as Ray's are.
-FAMILY = """
-import os, signal, sys, time
-if os.fork() == 0:
-    os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if os.fork() == 0:
-        os.setsid()
-        os.write(1, b"stray %d\\n" % os.getpid())
-        time.sleep(300)
-    os._exit(0)
-if os.fork() == 0:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.write(1, b"child %d\\n" % os.getpid())
-    time.sleep(300)
-os.write(1, b"main %d\\n" % os.getpid())
-{then}
-"""
 
 
 def until(condition, seconds=60.0):
@@ -48,13 +31,6 @@ def pids(log: Path) -> dict[str, int] | None:
     return {name: int(pid) for name, pid in found.items()} if len(found) == 3 else None
 
 
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def family(tmp_path, then="time.sleep(300)") -> tuple[Child, dict[str, int]]:
     log = tmp_path / "log"
     child = Child.start([PYTHON, "-c", FAMILY.format(then=then)], log_path=log)
@@ -63,15 +39,15 @@ def family(tmp_path, then="time.sleep(300)") -> tuple[Child, dict[str, int]]:
 
 def test_stop_ends_the_whole_tree(tmp_path):
     child, tree = family(tmp_path)
-    assert all(alive(pid) for pid in tree.values())
+    assert all(lives(pid) for pid in tree.values())
     assert child.stop(1.0) == 128 + signal.SIGTERM
-    assert not any(alive(pid) for pid in tree.values())
+    assert not any(lives(pid) for pid in tree.values())
 
 
 def test_tree_ends_with_its_main_process(tmp_path):
     child, tree = family(tmp_path, then="time.sleep(0.3); sys.exit(7)")
     assert child.wait(60) == 7
-    assert not any(alive(pid) for pid in tree.values())
+    assert not any(lives(pid) for pid in tree.values())
 
 
 def test_grace_is_given_and_then_ends(tmp_path):
@@ -127,9 +103,9 @@ def test_killed_launcher_leaves_nothing(tmp_path, wait):
 def test_killed_keeper_takes_the_command_along(tmp_path):
     child, tree = family(tmp_path)
     os.kill(child.pid, signal.SIGKILL)
-    until(lambda: not alive(tree["main"]))
+    until(lambda: not lives(tree["main"]))
     for name in ("stray", "child"):
-        if alive(tree[name]):
+        if lives(tree[name]):
             os.kill(tree[name], signal.SIGKILL)
     child.wait(60)
 

@@ -19,25 +19,19 @@ import pytest
 from nemo_gym.capture import CaptureStore
 from tests.bench import HELLO
 from tests.processes import Process, process
+from tests.project import lives
 from tests.scripted import Answer, chat_chunks, chat_reply, scripted
 
 COUNT = 3
 CHAT = "/v1/chat/completions"
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 async def gone(pids: list[int]) -> None:
     for _ in range(600):
-        if not any(map(alive, pids)):
+        if not any(map(lives, pids)):
             return
         await asyncio.sleep(0.05)
-    raise AssertionError(f"still there: {[pid for pid in pids if alive(pid)]}")
+    raise AssertionError(f"still there: {[pid for pid in pids if lives(pid)]}")
 
 
 def metric(text: str, name: str) -> float:
