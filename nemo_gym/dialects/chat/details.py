@@ -95,7 +95,7 @@ def read_details(details: Any) -> list[Reasoning]:
 
 
 def _read(detail: Mapping[str, Any]) -> Reasoning | None:
-    kind, origin = detail.get("type"), Origin(_NAME, detail)
+    kind, origin = _string(detail, "type"), Origin(_NAME, detail)
     name = _string(detail, "id")
     if kind == "reasoning.encrypted":
         data = _string(detail, "data")

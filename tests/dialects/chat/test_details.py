@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -118,6 +118,7 @@ detail = st.fixed_dictionaries(
 
 
 @settings(max_examples=100, deadline=None)
+@example([{"type": []}])
 @given(st.lists(detail | leaf, max_size=4) | leaf)
 def test_any_list_is_read_and_none_refused(details: Any) -> None:  # A6
     parts = brought({"content": "Hi", "reasoning_content": "said", "reasoning_details": details})
