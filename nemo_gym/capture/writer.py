@@ -2,8 +2,8 @@
 
 A thread writes and syncs, and nothing else; the loop builds the batches. There is no timer: the thread syncs
 when it is idle, and what arrives during a sync goes into the next batch (group commit). On a slow disk
-the next batch is made meanwhile; on a fast one, calls that come one at a time do without the thread (see pace.py). A
-batch that cannot be written fails every call in it, and the next one begins a new shard, which stands alone again.
+the next batch is made meanwhile (see pace.py). A batch that cannot be written fails every call in it, and the next
+one begins a new shard, which stands alone again.
 Receipts, which nobody waits for, gather for a batch of their own.
 """
 
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from ..exchange.errors import ModelError
 from .encoding import Encoder
-from .pace import Item, Job, Pace
+from .pace import InFlight, Item, Job
 from .receipts import WAIT_S, Receipts
 from .record import CallRecord, Receipt, Seal, cleaned
 from .redact import Redactor
@@ -38,6 +38,7 @@ log = logging.getLogger("nemo_gym.capture")
 
 _WAIT_S = 60.0
 """A disk that takes longer to sync has failed, as far as a call is concerned."""
+_HANGS = "the disk does not answer"
 _RETRY_S = 1.0
 _SEAL_S = 3.0
 """So long a closing server waits for its last shard to be packed; it is whole as it is."""
@@ -90,10 +91,8 @@ class ShardWriter:
         self._receipts = Receipts(self._base)
         self._alone = 0
         """So many pending items are written each in a batch of its own."""
-        self._flying = 0
-        """Batches that were handed to the thread: one that is written and one that waits, at most."""
         self._broken: Shard | None = None
-        self._pace = Pace()
+        self._flying = InFlight(_WAIT_S, self._hung)
         self._scheduled = False
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -191,13 +190,14 @@ class ShardWriter:
         if self._closed:
             return
         self._closed = True
+        self._flying.stop()
         if self._later is not None:
             self._later.cancel()
         self._jobs.put(None)
         self._thread.join(_WAIT_S)
         if self._thread.is_alive():
             log.error("captures: the disk did not answer within %.0f s; the shard is left open", _WAIT_S)
-            self._fail(self._pending, "the disk does not answer")
+            self._fail(self._pending, _HANGS)
             return
         self._receipts.have_waited()
         while self._work:
@@ -212,7 +212,10 @@ class ShardWriter:
 
     async def _written(self, item: Item) -> Seal | None:
         assert item.done is not None
-        self._enqueue(item)
+        if self._flying.hung:
+            self._fail([item], _HANGS)
+        else:
+            self._enqueue(item)
         return await item.done
 
     def _enqueue(self, item: Item) -> None:
@@ -220,7 +223,7 @@ class ShardWriter:
             raise ModelError(503, "capture", "the server is closing")
         self._loop = asyncio.get_running_loop()
         self._pending.append(item)
-        if self._pace.fills(len(self._pending)):
+        if self._flying.fills(len(self._pending)):
             self._hand_over()  # not all of a long round at once: there is work left for while the disk takes its time
         else:
             self._schedule()
@@ -233,8 +236,7 @@ class ShardWriter:
 
     @property
     def _takes(self) -> bool:
-        """Whether the thread has nothing to do; or, where the disk is slow, will have nothing after this."""
-        return not self._flying or (self._flying == 1 and self._pace.fills(len(self._pending)))
+        return self._flying.takes(len(self._pending))
 
     def _hand_over(self) -> None:
         self._scheduled = False
@@ -247,19 +249,8 @@ class ShardWriter:
             job = self._job()
         if job is None:
             return
-        if self._pace.alone(job) and not self._flying:
-            self._written_here(job)
-            return
-        self._flying += 1
-        job.watchdog = asyncio.get_running_loop().call_later(_WAIT_S, self._hung, job)
+        self._flying.add(job, asyncio.get_running_loop())
         self._jobs.put(job)
-
-    def _written_here(self, job: Job) -> None:
-        failure = self._write(job)
-        self._pace.wrote(job)
-        self._after(job, failure)
-        if self._work:
-            self._schedule()
 
     def _taken(self) -> list[Item]:
         if self._alone:
@@ -324,15 +315,11 @@ class ShardWriter:
         row |= {"incomplete": incomplete, "at": time.time(), "digest": bytes.fromhex(stated.digest)}
         return row
 
-    def _hung(self, job: Job) -> None:
-        self._fail([*job.items, *self._taken()], "the disk does not answer")
+    def _hung(self) -> None:
+        self._fail([*self._flying.items, *self._taken()], _HANGS)
 
-    def _done(self, job: Job, failure: str | None) -> None:
-        self._flying -= 1
-        self._pace.wrote(job)
-        if job.watchdog is not None:
-            job.watchdog.cancel()
-        self._after(job, failure)
+    def _done(self, failure: str | None) -> None:
+        self._after(self._flying.landed(), failure)
         if self._work:
             self._schedule()
 
@@ -394,7 +381,7 @@ class ShardWriter:
             failure = self._write(job)
             assert self._loop is not None
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._done, job, failure)
+                self._loop.call_soon_threadsafe(self._done, failure)
 
     def _write(self, job: Job) -> str | None:
         """Why the batch is not durable, or None."""

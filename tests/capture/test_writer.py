@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,9 +32,10 @@ class Disk(File):
     fails = 0
     """So many syncs to come."""
     events: ClassVar[list[str]] = []
-    threads: ClassVar[list[str]] = []
+    answers = threading.Event()
 
     def write(self, data):
+        Disk.answers.wait()
         if Disk.full:
             super().write(memoryview(data)[:100])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -46,19 +48,26 @@ class Disk(File):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().sync()
         Disk.syncs += 1
-        Disk.threads.append(threading.current_thread().name)
         Disk.events.append("synced")
 
 
 @pytest.fixture(autouse=True)
 def disk():
     Disk.syncs, Disk.slow_s, Disk.full, Disk.events = 0, 0.0, False, []
-    Disk.fails, Disk.threads = 0, []
-    return Disk
+    Disk.fails = 0
+    Disk.answers.set()
+    yield Disk
+    Disk.answers.set()  # else its thread would wait for good
 
 
 def writer_in(path: Path, durability="fsync", **options) -> ShardWriter:
     return ShardWriter(str(path), "policy", "run", durability, open_file=Disk, **options)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not true():  # noqa: ASYNC110  # it becomes true on another thread
+            await asyncio.sleep(0.01)
 
 
 async def test_what_comes_during_a_sync_goes_into_the_next(tmp_path, disk):
@@ -116,27 +125,6 @@ async def test_what_waits_behind_a_batch_that_fails_is_written_anew(tmp_path, di
     store = CaptureStore(tmp_path)
     assert list(store.calls()) == [first, *made[32:]]
     assert [one for one in store.verify().problems if "unsealed" not in one] == []
-
-
-async def test_calls_that_come_one_at_a_time_do_without_the_thread(tmp_path, disk, monkeypatch):
-    monkeypatch.setattr("nemo_gym.capture.pace._BRIEF_S", 60.0)
-    writer = writer_in(tmp_path)
-    disk.threads.clear()
-    made = conversation(20)
-    for one in made[:12]:
-        await writer.commit(one)
-        assert list(CaptureStore(tmp_path).calls()) == made[: made.index(one) + 1]
-    assert disk.threads == ["capture-writer"] * 8 + ["MainThread"] * 4
-    disk.fails = 1
-    with pytest.raises(ModelError):
-        await writer.commit(made[12])
-    await asyncio.gather(*map(writer.commit, made[13:15]))
-    for one in made[15:]:
-        await writer.commit(one)
-    assert disk.threads[12:] == ["MainThread", *["capture-writer"] * 6]  # a new shard's head, and batches
-    writer.close()
-    assert list(CaptureStore(tmp_path).calls()) == made[:12] + made[13:]
-    assert CaptureStore(tmp_path).verify().problems == []
 
 
 @pytest.mark.parametrize("durability", ["flush", "none"])
@@ -228,18 +216,49 @@ async def test_a_dead_thread_is_no_silence(tmp_path):  # C7
     writer.close()
 
 
-async def test_a_disk_that_hangs_is_a_failure(tmp_path, disk, monkeypatch):
+async def test_a_disk_that_hangs_stops_the_calls_and_not_the_loop(tmp_path, disk, monkeypatch):  # C7
     monkeypatch.setattr("nemo_gym.capture.writer._WAIT_S", 0.1)
     writer = writer_in(tmp_path)
-    disk.slow_s = 0.5
-    with pytest.raises(ModelError):
-        await writer.commit(record())
+    disk.answers.clear()
+    lost, late, next_one = conversation(3)
+    calls = [asyncio.ensure_future(writer.commit(one)) for one in (lost, record(rollout_id="r2"))]
+    for found in await asyncio.gather(*calls, return_exceptions=True):  # it is this loop that tells them
+        assert (type(found), found.status, found.kind) == (ModelError, 503, "capture")
+    for refused in (writer.commit(late), writer.seal("r1")):  # nobody waits for a disk that is known to hang
+        with pytest.raises(ModelError):
+            await refused
     with pytest.raises(ModelError):
         writer.check()
-    await asyncio.sleep(0.6)
-    disk.slow_s = 0
+    monkeypatch.undo()
+    writer._flying._wait_s = 60.0
+    disk.answers.set()
+    await until(lambda: not writer._flying)
     writer.check()
+    await writer.commit(next_one)
+    sealed = await writer.seal("r1")
+    assert (sealed.call_ids[-1], sealed.incomplete) == (next_one.call_id, "capture_error")
     writer.close()
+    assert CaptureStore(tmp_path).verify().problems == []
+
+
+async def test_with_none_calls_go_on_beside_a_disk_that_hangs(tmp_path, disk, monkeypatch):  # C7
+    monkeypatch.setattr("nemo_gym.capture.writer._WAIT_S", 0.1)
+    writer = writer_in(tmp_path, "none")
+    disk.answers.clear()
+    made = conversation(4)
+    await writer.commit(made[0])
+    await until(lambda: writer._flying.hung)
+    for one in made[1:]:
+        await writer.commit(one)
+    writer.check()
+    monkeypatch.undo()
+    writer._flying._wait_s = 60.0
+    disk.answers.set()
+    await until(lambda: not writer._flying.hung)
+    sealed = await writer.seal("r1")
+    assert (sealed.call_ids[-3:], sealed.incomplete) == (tuple(one.call_id for one in made[1:]), "capture_error")
+    writer.close()
+    assert CaptureStore(tmp_path).verify().problems == []
 
 
 async def test_a_record_that_cannot_be_a_row_fails_alone(tmp_path):
