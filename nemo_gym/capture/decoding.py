@@ -238,9 +238,16 @@ def _lists(row: Row) -> dict[str, tuple[int, list[Any]] | None]:
     return lists
 
 
+def declared(row: Row) -> list[bytes]:
+    """The contents that hold the tools of a call's requests."""
+    stored = [data for data in (row.get("request_fields"), row.get("sent_fields")) if data and b'"tools":' in data]
+    return [bytes.fromhex(tools) for data in stored if (tools := _listed(data).tools) is not None]
+
+
 class _Lists(Struct):
     lists: dict[str, tuple[int, list[str]] | None] = {}
     messages: tuple[int, list[str]] | None = None
+    tools: str | None = None
 
 
 def _listed(data: bytes) -> _Lists:

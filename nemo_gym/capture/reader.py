@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from .columns import array_of, scalar, to_rows
 from .contents import digest, references
-from .decoding import Decoder
+from .decoding import Decoder, declared
 from .index import INDEXED, Places, call_key, made_of, mapped, rollout_key
 from .record import CallRecord
 from .schema import READ, VERSION, Row, row_digest
@@ -156,7 +156,7 @@ class ShardReader:
 
     def referred(self, row: Row) -> list[bytes]:
         """The contents that a call's row refers to. Raises KeyError or ValueError where it cannot be joined."""
-        found = [key for digests in self.decoder.kept(row).lists.values() for key in digests]
+        found = declared(row) + [key for digests in self.decoder.kept(row).lists.values() for key in digests]
         stored = [row.get("request_fields"), row.get("sent_fields"), row.get("usage_raw")]
         stored += [choice["parts"] for choice in row.get("choices", ())]
         stored += [content["body"] for content in row.get("new_contents", ()) if content["kind"] != "text"]

@@ -9,11 +9,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from records import conversation, record
+from msgspec.structs import replace
+from records import chat_request, conversation, record
 
 from nemo_gym.capture import CaptureStore, Receipt, ShardWriter
 from nemo_gym.capture.pruning import old_rollouts, prune_rollouts
 from nemo_gym.capture.upkeep import repair
+from nemo_gym.exchange.parts import Origin
+from nemo_gym.exchange.tools import Tool
 
 
 def write(directory, made, *, seal=True, close=True, **options) -> ShardWriter:
@@ -42,6 +45,20 @@ def interleaved(count: int, turns: int, seed: int = 3) -> list:
     while any(made):
         found.append(chance.choice([one for one in made if one]).pop(0))
     return found
+
+
+def test_tools_are_handed_on(tmp_path):
+    declared = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    messages = [{"role": "user", "content": "hello"}]
+    tool = Tool("f", parameters={"type": "object"}, origin=Origin("chat", declared))
+    received = replace(chat_request(messages, tools=[declared]), tools=(tool,))
+    sent = replace(received, tools=(Tool("g", "a tool of the server's own"),), origin=None)
+    made = [record(rollout_id=one, received=received, sent=sent) for one in ("gone", "stays")]
+    write(tmp_path, made)
+    store = CaptureStore(tmp_path)
+    list(prune_rollouts(store, {"gone"}))
+    assert list(store.calls()) == made[1:]
+    assert store.verify().problems == []
 
 
 def test_what_remains_is_as_it_was(tmp_path):

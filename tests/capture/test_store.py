@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from records import chat_request, conversation, record, reply
 
 from nemo_gym.capture import CaptureStore, Receipt, ShardWriter
@@ -16,6 +17,7 @@ from nemo_gym.capture.record import CallRecord, Failure
 from nemo_gym.capture.schema import COLUMNS, SCHEMA, VERSION
 from nemo_gym.exchange.parts import ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply
+from nemo_gym.exchange.tools import Tool
 
 
 async def _written(directory: Path, records: list[CallRecord], seals: dict[str, str | None]) -> None:
@@ -117,6 +119,19 @@ def test_a_changed_content_is_found(no_sealer, store):
 
     _rewritten(store.paths()[0], change)
     assert "content" in _problems(store)
+
+
+def test_tools_that_are_missing_are_found(no_sealer, tmp_path):
+    request = replace(chat_request([{"role": "user", "content": "hello"}]), tools=(Tool("f"),))
+    asyncio.run(_written(tmp_path, [record(received=request)], {}))
+    store = CaptureStore(tmp_path)
+
+    def change(row):
+        if "new_contents" in row:
+            row["new_contents"] = [one for one in row["new_contents"] if one["kind"] != "tools"]
+
+    _rewritten(store.paths()[0], change)
+    assert "which is not there" in _problems(store)
 
 
 def test_a_call_taken_out_is_found(no_sealer, store, made):
