@@ -52,8 +52,9 @@ MOST_MS = 10.0
 """More than the engine itself takes, of a call that is alone."""
 MOST_LOST = 0.15
 """Of the engine's own throughput, at 32 concurrent."""
-LOADS = ((1, 1), (32, 64))
-"""Concurrent, and the calls of one turn."""
+LOADS = ((1, 4, 8), (32, 64, 64))
+"""Concurrent, the calls of one turn, and the tokens of a reply. What a lone call's way takes is the same for a long
+reply; in a short one it can be told from what the engine itself takes now more and now less."""
 ROUNDS = 3
 """At least, whatever time they take."""
 
@@ -176,23 +177,25 @@ class Bench:
     """The ways to the first of two replicas, and to both.
 
     Args:
-        tokens: of each reply.
         seconds: for each table.
     """
 
-    def __init__(self, url: str, server: LocalVLLMModel, session: aiohttp.ClientSession, tokens: int, seconds: float):
+    def __init__(self, url: str, server: LocalVLLMModel, session: aiohttp.ClientSession, seconds: float):
         assert server._deployment is not None
         self.engine = server._deployment.engine
         self.first, self.second = self.engine.replicas
         self._url = url
         self._session = session
-        self._tokens = tokens
         self._seconds = seconds
-        self._sampling = Sampling(temperature=1.0, max_tokens=tokens, logit_bias=NEVER)
         backend: Any = server.backend
-        ids = backend._renderer.ids(ModelRequest((Message("user", (Text(QUESTION),)),)))
-        self._request = EngineRequest(ids, self._sampling)
-        self._prompt = np.frombuffer(ids, dtype=np.int32)
+        self._ids = backend._renderer.ids(ModelRequest((Message("user", (Text(QUESTION),)),)))
+        self._prompt = np.frombuffer(self._ids, dtype=np.int32)
+        self._replies_of(64)
+
+    def _replies_of(self, tokens: int) -> None:
+        self._tokens = tokens
+        self._sampling = Sampling(temperature=1.0, max_tokens=tokens, logit_bias=NEVER)
+        self._request = EngineRequest(self._ids, self._sampling)
         self._body = {
             "messages": [{"role": "user", "content": QUESTION}],
             "max_tokens": tokens,
@@ -228,14 +231,15 @@ class Bench:
         return take
 
     async def overhead(self) -> None:
-        for concurrent, calls in LOADS:
+        for concurrent, calls, tokens in LOADS:
+            self._replies_of(tokens)
             ways = {
                 "in its actor": self._in_its_actor(concurrent, calls),
                 "over Ray": self._with(self._over_ray, [self.first], concurrent, calls),
                 "over HTTP": self._with(self._over_http, [self.first], concurrent, calls),
             }
             found = await rounds(ways, calls, self._seconds)
-            told = report(f"{concurrent} concurrent", found, "in its actor")
+            told = report(f"{concurrent} concurrent, {tokens} tokens", found, "in its actor")
             for way in ("over Ray", "over HTTP"):
                 more, lost = told[way]
                 if concurrent == 1:
@@ -244,7 +248,8 @@ class Bench:
                     verdict(way, "throughput lost", lost, MOST_LOST, ".1%")
 
     async def replicas(self) -> None:
-        calls = 64
+        _, calls, tokens = LOADS[-1]
+        self._replies_of(tokens)
         ways = {
             "one replica": self._with(self._over_http, [self.first], 32, calls),
             "two replicas": self._with(self._over_http, [self.first, self.second], 32, calls),
@@ -260,13 +265,16 @@ class Bench:
             await actor.generate(f"here-{next(asked)}", prompt, self._sampling)
 
         try:
-            for concurrent, calls in LOADS:
+            for concurrent, calls, tokens in LOADS:
+                self._replies_of(tokens)
                 ways: dict[str, Way] = {
                     "in its actor": self._in_its_actor(concurrent, calls),
                     "in process": functools.partial(turn, ask, concurrent, calls),
                 }
                 found = await rounds(ways, calls, self._seconds)
-                report(f"{concurrent} concurrent, beside an engine in this process", found, "in its actor")
+                report(
+                    f"{concurrent} concurrent, {tokens} tokens, beside an engine in this process", found, "in its actor"
+                )
         finally:
             logging.getLogger("vllm").setLevel(logging.CRITICAL)  # it would tell at length that its engine is gone
             await actor.close()
@@ -274,7 +282,7 @@ class Bench:
 
 async def engines(told: argparse.Namespace) -> None:
     async with served() as (url, server), aiohttp.ClientSession() as session:
-        bench = Bench(url, server, session, told.tokens, told.seconds)
+        bench = Bench(url, server, session, told.seconds)
         if told.part == "overhead":
             await bench.overhead()
         await bench.replicas()
@@ -328,7 +336,6 @@ async def simulation(seconds: float, at_once: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["overhead", "replicas", "simulation"])
-    parser.add_argument("--tokens", type=int, default=64, help="of a reply")
     parser.add_argument("--seconds", type=float, default=15.0, help="of measuring, for each table")
     parser.add_argument("--call", type=float, default=0.5, help="seconds of a simulated call")
     parser.add_argument("--at-once", type=int, default=16, help="calls in one simulated replica")
