@@ -103,8 +103,7 @@ def made_of(batches: Iterable[pa.RecordBatch]) -> Places:
     return places
 
 
-def write(batches: Iterable[pa.RecordBatch], shard_size: int, path: Path) -> None:
-    """The sidecar of a sealed shard, whole or not at all."""
+def _sorted(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     keys, numbers, rows = [], [], []
     for key, (number, row) in _entries(batches):
         keys.append(key)
@@ -112,7 +111,12 @@ def write(batches: Iterable[pa.RecordBatch], shard_size: int, path: Path) -> Non
         rows.append(row)
     columns = [array_of(DIGEST, keys), array_of(pa.int32(), numbers), array_of(pa.int32(), rows)]
     batch = pa.record_batch(columns, schema=_SCHEMA)
-    batch = batch.take(pc.sort_indices(batch.column("key")))
+    return batch.take(pc.sort_indices(batch.column("key")))
+
+
+def write(batches: Iterable[pa.RecordBatch], shard_size: int, path: Path) -> None:
+    """The sidecar of a sealed shard, whole or not at all."""
+    batch = _sorted(batches)
     temporary = path.with_name(path.name + ".tmp")
     schema = _SCHEMA.with_metadata({"nemo_gym.capture.index": str(shard_size)})
     with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -131,10 +135,23 @@ def lacks(shard: Path, key: bytes) -> bool:
 
 def mapped(shard: Path, shard_size: int) -> Places | None:
     """The sidecar beside a sealed shard; None when there is none, or one of another file."""
+    batch = _read(shard, shard_size)
+    return None if batch is None else _Mapped(batch)
+
+
+def holds(batches: Iterable[pa.RecordBatch], shard: Path, shard_size: int) -> bool:
+    """Whether the sidecar says where these rows are. One that is not used, of another file, says nothing wrong."""
+    batch = _read(shard, shard_size) if shard.suffix == SEALED else None
+    return batch is None or bool(batch.equals(_sorted(batches)))
+
+
+def _read(shard: Path, shard_size: int) -> pa.RecordBatch | None:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(shard.with_suffix(INDEX))))
         if reader.schema.metadata != {b"nemo_gym.capture.index": str(shard_size).encode()}:
             return None
-        return _Mapped(reader.get_batch(0))
-    except (OSError, pa.ArrowInvalid):
+        batch = reader.get_batch(0)
+        batch.validate()
+        return batch if batch.schema.equals(_SCHEMA) else None
+    except (OSError, ValueError, KeyError, IndexError, NotImplementedError):  # Arrow's own errors are among these
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -23,7 +23,7 @@ from .contents import digest, references
 from .decoding import Decoder, declared
 from .index import INDEXED, Places, call_key, made_of, mapped, rollout_key
 from .record import CallRecord
-from .schema import READ, VERSION, Row, row_digest
+from .schema import READ, SCHEMA, VERSION, Row, row_digest
 from .shard import END_OF_STREAM, MAGIC
 
 _HELD = 8
@@ -62,6 +62,16 @@ class ShardReader:
     def writer(self) -> str:
         """Which process's: a server that was started anew is another writer."""
         return str(self.path.with_name(self.path.stem.rsplit("-", 1)[0]))
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is a file with its footer."""
+        return self._file is not None
+
+    @property
+    def known(self) -> bool:
+        """Whether it has a shard's beginning: what was cut there, and what is no shard at all, have none."""
+        return self.packed or len(self.ends) > 0
 
     @property
     def sealed(self) -> bool:
@@ -230,9 +240,11 @@ class _Stream:
         batch = self._held.get(number)
         if batch is None:
             self._source.seek(self.ends[number])
-            message = pa.ipc.read_message(self._source)
-            batch = self._held.put(number, pa.ipc.read_record_batch(message, self._schema))
+            batch = self._held.put(number, _unpacked(self._path, self._next))
         return batch
+
+    def _next(self) -> pa.RecordBatch:
+        return pa.ipc.read_record_batch(pa.ipc.read_message(self._source), self._schema)
 
 
 class _File:
@@ -253,8 +265,18 @@ class _File:
         if batch is None:
             batch = self._held.get(key)
         if batch is None:
-            batch = self._held.put(key, self._reader(key[1]).get_batch(number))
+            reader = self._reader(key[1])
+            batch = self._held.put(key, _unpacked(self._path, lambda: reader.get_batch(number)))
         return batch
+
+    @property
+    def head(self) -> pa.Schema | None:
+        """The schema as it stands before the batches; None when it was changed."""
+        self._source.seek(len(MAGIC))
+        try:
+            return pa.ipc.read_schema(self._source)
+        except (OSError, ValueError, NotImplementedError):
+            return None
 
     @cached_property
     def ends(self) -> Sequence[int]:
@@ -275,11 +297,25 @@ class _File:
         return reader
 
 
+def _unpacked(path: Path, read: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
+    """Raises OSError that names the file. What was changed may point anywhere, and Arrow would follow it."""
+    try:
+        batch = read()
+        batch.validate(full=True)
+    except (OSError, ValueError, NotImplementedError, MemoryError) as error:  # Arrow's own errors are among these
+        raise OSError(f"{path}: cannot be unpacked: {error}") from error
+    return batch
+
+
 def _opened(path: Path) -> _File | None:
-    """None when its footer is not there: then it is read as a stream, up to the tear."""
+    """None when its footer is not there, or not as it was: then it is read as a stream, up to the tear."""
     try:
         file = _File(path)
-    except pa.ArrowInvalid:
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, NotImplementedError):  # Arrow's own errors are among these
+        return None
+    if not file.schema.equals(SCHEMA, check_metadata=True) and file.head not in (None, file.schema):
         return None
     _checked(file.schema, path)
     return file

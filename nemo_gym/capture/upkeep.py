@@ -49,10 +49,18 @@ def repair(store: CaptureStore, *, dry_run: bool = False) -> Iterator[Mended]:
     for path in sorted(store.directory.rglob(f"*{SEALED}")):
         with contextlib.suppress(ValueError, FileNotFoundError):
             shard = ShardReader(path)
-            if shard.torn == 0 and index.mapped(path, shard.size) is None:
+            if shard.packed and not _indexed(shard):
                 if not dry_run:
                     index.write(shard.batches(INDEXED), shard.size, path.with_suffix(INDEX))
                 yield Mended(str(path), "its index was made anew")
+
+
+def _indexed(shard: ShardReader) -> bool:
+    try:
+        there = index.mapped(shard.path, shard.size) is not None
+        return there and index.holds(shard.batches(INDEXED), shard.path, shard.size)
+    except (OSError, ValueError, KeyError, IndexError):  # it cannot be unpacked, as `verify` tells
+        return True
 
 
 def _mended(path: Path, dry_run: bool) -> Iterator[Mended]:

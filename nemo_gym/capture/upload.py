@@ -35,9 +35,10 @@ class Uploader:
         sidecar = shard.with_suffix(INDEX)
         for attempt in range(_TRIES):
             try:
-                if sidecar.exists():
+                new = self._copy(shard, shard.parent.name)
+                if sidecar.exists():  # after its shard: there is never an index alone
                     self._copy(sidecar, shard.parent.name)
-                return self._copy(shard, shard.parent.name)
+                return new
             except OSError:
                 if attempt == _TRIES - 1:
                     raise

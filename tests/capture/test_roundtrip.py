@@ -149,6 +149,7 @@ def test_every_shard_stands_alone(tmp_path):
     assert list(CaptureStore(tmp_path).calls("r1")) == made
     for path in paths[:-1]:
         path.unlink()
+        path.with_suffix(".index").unlink()
     assert CaptureStore(tmp_path).verify().problems == []
     left = list(CaptureStore(tmp_path).calls("r1"))
     assert left == made[-len(left) :]
