@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -104,6 +104,16 @@ class CaptureStore:
         rows = ((row["server"], row) for shard in shards for row in shard.rows("seal", rollout_id, _SEAL))
         return [(server, seal) for (server, _), seal in latest_seals(rows).items()]
 
+    def seals_of_runs(self) -> list[tuple[tuple[str, str], Seal]]:
+        """((run id, server), its latest seal) of all: a later run may name its rollouts as an earlier one did."""
+        columns = (*_SEAL, "run_id")
+        rows = (
+            ((row["run_id"], row["server"]), row)
+            for shard in self.shards()
+            for row in shard.rows("seal", columns=columns)
+        )
+        return [(whose, seal) for (whose, _), seal in latest_seals(rows).items()]
+
     def receipts(self) -> dict[str, Receipt]:
         """By call id. A call without one is not known to have been delivered."""
         return {
@@ -157,9 +167,12 @@ def _order(path: Path) -> tuple[str, str, int]:
     return (str(path.parent), *((number[1], int(number[2])) if number else (path.stem, 0)))
 
 
-def latest_seals(rows: Iterable[tuple[str, Row]]) -> dict[tuple[str, str], Seal]:
+_Whose = TypeVar("_Whose", bound=Hashable)
+
+
+def latest_seals(rows: Iterable[tuple[_Whose, Row]]) -> dict[tuple[_Whose, str], Seal]:
     """The latest seal of each (by whom, rollout)."""
-    latest: dict[tuple[str, str], Row] = {}
+    latest: dict[tuple[_Whose, str], Row] = {}
     for whose, row in rows:
         key = (whose, row["rollout_id"])
         if key not in latest or row["at"] >= latest[key]["at"]:

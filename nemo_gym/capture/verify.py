@@ -67,10 +67,10 @@ def verify(store: CaptureStore) -> Report:
         if not shard.known and not named(path) and shard.size:
             report.problems.append(f"{path}: not a capture shard")
             continue
-        if not shard.sealed:
-            report.open.append(str(path))
         if shard.torn:
             report.torn.append(Torn(str(path), shard.torn))
+        if path.suffix != SEALED and not shard.sealed:
+            report.open.append(str(path))
         if path.suffix == SEALED and not shard.packed:
             report.problems.append(f"{path}: the end of a sealed shard is missing, or was changed")
         try:

@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from nemo_gym.cli.pipe import ends_with_its_reader
 
 if TYPE_CHECKING:
     from nemo_gym.capture import CallRecord, CaptureStore
-    from nemo_gym.exchange.parts import Part
+    from nemo_gym.exchange.parts import Message, Part
 
 _DIRECTORY = "a capture folder, or one with capture folders below it (default: results)"
 _CUT = 400
@@ -86,13 +87,13 @@ def _list(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
 
 def _rollouts(store: CaptureStore) -> list[dict[str, Any]]:
     columns = ["rollout_id", "run_id", "status", "prompt_tokens", "completion_tokens", "received_at", "server"]
-    seals: dict[str, list[str | None]] = {}
-    for _, seal in store.seals():
-        seals.setdefault(seal.rollout_id, []).append(seal.incomplete)
-    found: dict[str | None, dict[str, Any]] = {}
-    for row in store.table(columns).to_pylist():
+    seals: dict[tuple[str, str], list[str | None]] = {}
+    for (run_id, _), seal in store.seals_of_runs():
+        seals.setdefault((run_id, seal.rollout_id), []).append(seal.incomplete)
+    found: dict[tuple[str, str], dict[str, Any]] = {}  # a later run may name its rollouts alike
+    for row in _rows(store, columns):
         entry = found.setdefault(
-            row["rollout_id"],
+            (row["run_id"], row["rollout_id"]),
             {
                 **{name: row[name] for name in ("rollout_id", "run_id")},
                 **dict.fromkeys(("calls", "failed", "prompt_tokens", "completion_tokens"), 0),
@@ -104,15 +105,18 @@ def _rollouts(store: CaptureStore) -> list[dict[str, Any]]:
         entry["prompt_tokens"] += row["prompt_tokens"] or 0
         entry["completion_tokens"] += row["completion_tokens"] or 0
         entry["began"] = min(entry["began"], row["received_at"])
-    for rollout_id, entry in found.items():
-        entry["state"] = _state(rollout_id, seals)
+    for (run_id, rollout_id), entry in found.items():
+        entry["state"] = _state(seals.get((run_id, rollout_id))) if rollout_id is not None else "without a rollout"
     return sorted(found.values(), key=lambda entry: entry["began"])
 
 
-def _state(rollout_id: str | None, seals: dict[str, list[str | None]]) -> str:
-    if rollout_id is None:
-        return "without a rollout"
-    reasons = seals.get(rollout_id)
+def _rows(store: CaptureStore, columns: list[str]) -> Iterator[dict[str, Any]]:
+    """One a call; of a long run only some are in memory at a time."""
+    for piece in store.tables(columns)[1]:
+        yield from piece.to_pylist()
+
+
+def _state(reasons: list[str | None] | None) -> str:
     if reasons is None:
         return "unsealed"
     return next((f"incomplete: {reason}" for reason in reasons if reason), "complete")
@@ -129,20 +133,28 @@ def _show(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
         print(json.dumps({"calls": [to_json(record) for record in records]}, indent=2))
         return 0
     cut = None if arguments.full else _CUT
-    shown: dict[str, int] = {}
+    shown: dict[str, Sequence[Message]] = {}
     for record in records:
-        before = shown.get(record.parent_call_id or "", 0)
-        _show_call(record, before, cut)
-        shown[record.call_id] = len(record.received.messages) if record.received is not None else 0
+        messages = record.received.messages if record.received is not None else ()
+        pairs = zip(shown.get(record.parent_call_id or "", ()), messages, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        _show_call(record, shared, cut)
+        shown[record.call_id] = messages
     return 0
 
 
 def _found(stores: list[CaptureStore], wanted: str) -> list[CallRecord]:
     for store in stores:
-        ids = store.table(["rollout_id", "call_id"]).to_pylist()
+        if exact := list(store.calls(wanted)):  # found by index
+            return exact
+        ids = [
+            row
+            for row in _rows(store, ["rollout_id", "call_id"])
+            if row["call_id"].startswith(wanted) or (row["rollout_id"] or "").startswith(wanted)
+        ]
         rollouts = sorted({row["rollout_id"] for row in ids if (row["rollout_id"] or "").startswith(wanted)})
-        if wanted in rollouts or len(rollouts) == 1:
-            return list(store.calls(wanted if wanted in rollouts else rollouts[0]))
+        if len(rollouts) == 1:
+            return list(store.calls(rollouts[0]))
         calls = [row for row in ids if row["call_id"].startswith(wanted)]
         if len(calls) == 1:
             (call,) = calls
@@ -166,7 +178,7 @@ def _show_call(record: CallRecord, before: int, cut: int | None) -> None:
         print(f"   the prompt leaves the parent's tokens at {record.prefix_break[0]}: {record.prefix_break[1]}")
     messages = record.received.messages if record.received is not None else ()
     if before:
-        print(f"   ({min(before, len(messages))} messages as in the call before)")
+        print(f"   ({before} message{'s'[: before > 1]} as in that call)")
     for message in messages[before:]:
         _show_parts(message.role, message.parts, cut)
     for choice in reply.choices if reply is not None else ():
@@ -231,7 +243,7 @@ def _verify(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
             print(f"  open: {path} (its writer is running, or was killed)")
         for torn in report.torn:
             print(
-                f"  torn: {torn.path}, {torn.bytes} bytes after the last whole record; nothing acknowledged is in them"
+                f"  torn: {torn.path}, {torn.bytes} bytes after the last whole record; no acknowledged one is in them"
             )
         if report.unsealed:
             some = ", ".join(report.unsealed[:5]) + (", …" if len(report.unsealed) > 5 else "")
@@ -258,14 +270,16 @@ def _stats(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
         stats["shards"] += len(paths)
         stats["bytes"] += sum(Path(path).stat().st_size for path in paths)
         sums = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens")
-        table = store.table([*counts, *sums, "rollout_id", "new_prompt_ids"])
-        stats["calls"] += table.num_rows
-        stats["rollouts"] += pc.count_distinct(table.column("rollout_id")).as_py()
-        for name, counter in counts.items():
-            counter.update(table.column(name).to_pylist())
-        for name in sums:
-            tokens[name] += pc.sum(table.column(name)).as_py() or 0
-        tokens["new_prompt_ids"] += pc.sum(pc.list_value_length(table.column("new_prompt_ids"))).as_py() or 0
+        rollouts: set[str] = set()
+        for piece in store.tables([*counts, *sums, "rollout_id", "new_prompt_ids"])[1]:
+            stats["calls"] += piece.num_rows
+            rollouts.update(piece.column("rollout_id").unique().to_pylist())
+            for name, counter in counts.items():
+                counter.update(piece.column(name).to_pylist())
+            for name in sums:
+                tokens[name] += pc.sum(piece.column(name)).as_py() or 0
+            tokens["new_prompt_ids"] += pc.sum(pc.list_value_length(piece.column("new_prompt_ids"))).as_py() or 0
+        stats["rollouts"] += len(rollouts - {None})
     stats |= {"tokens": dict(tokens), **{name: dict(counter.most_common()) for name, counter in counts.items()}}
     if arguments.json:
         print(json.dumps(stats, indent=2))

@@ -5,28 +5,35 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "capture"))
 
-from records import conversation, record
+from records import chat_request, conversation, record
 
-from nemo_gym.capture import ShardWriter
+from nemo_gym.capture import CallRecord, ShardWriter
 from nemo_gym.cli.captures import main
+
+
+def write(folder: Path, made: list[CallRecord], run_id: str = "run", seals: Sequence[str] = ()) -> None:
+    async def run() -> None:
+        writer = ShardWriter(str(folder), "policy", run_id, "flush")
+        for one in made:
+            await writer.commit(one)
+        for rollout_id in seals:
+            await writer.seal(rollout_id)
+        writer.close()
+
+    asyncio.run(run())
 
 
 @pytest.fixture
 def folder(tmp_path) -> str:
-    async def write() -> None:
-        writer = ShardWriter(str(tmp_path), "policy", "run", "flush")
-        for one in [*conversation(2, rollout_id="task-1"), record(rollout_id=None)]:
-            await writer.commit(one)
-        await writer.seal("task-1")
-        writer.close()
-
-    asyncio.run(write())
+    write(tmp_path, [*conversation(2, rollout_id="task-1"), record(rollout_id=None)], seals=["task-1"])
     return str(tmp_path)
 
 
@@ -46,7 +53,7 @@ def test_show_a_rollout_and_a_call(folder, capsys):
     printed = capsys.readouterr().out
     assert "answer 1: a1" in printed
     assert "more characters" in printed
-    assert "messages as in the call before" in printed
+    assert "(2 messages as in that call)" in printed
     assert main(["show", "task-1", folder, "--json"]) == 0
     calls = json.loads(capsys.readouterr().out)["calls"]
     assert len(calls) == 2
@@ -54,6 +61,30 @@ def test_show_a_rollout_and_a_call(folder, capsys):
     printed = capsys.readouterr().out
     assert "more characters" not in printed
     assert "50 token ids, log-prob mean -0.250" in printed
+
+
+def test_what_a_call_does_not_share_with_its_parent_is_shown(tmp_path, capsys):
+    first, turn = conversation(2)
+    brief = chat_request([{"role": "user", "content": "look into the logs"}])
+    write(tmp_path, [first, turn, record(parent_call_id=turn.call_id, relation="subagent", received=brief)])
+    assert main(["show", "r1", str(tmp_path)]) == 0
+    subagent = capsys.readouterr().out.partition("  subagent of ")[2]
+    assert "user │ look into the logs" in subagent
+    assert "as in that call" not in subagent
+
+
+def test_a_rollout_of_an_earlier_run_is_another(tmp_path, capsys):
+    for number, run_id in enumerate(("one", "two")):
+        made = [replace(call, run_id=run_id) for call in conversation(1 + number)]
+        write(tmp_path, made, run_id, seals=["r1"] if run_id == "one" else [])
+    assert main(["list", "--json", str(tmp_path)]) == 0
+    rollouts = json.loads(capsys.readouterr().out)["rollouts"]
+    assert [(row["run_id"], row["calls"], row["state"]) for row in rollouts] == [
+        ("one", 1, "complete"),
+        ("two", 2, "unsealed"),
+    ]
+    assert main(["stats", "--json", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["calls"] == 3
 
 
 def test_verify(folder, capsys):
