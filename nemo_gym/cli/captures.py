@@ -230,6 +230,8 @@ def _said(part: Part) -> str:
 def _verify(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
     import msgspec
 
+    from nemo_gym.capture.shard import SUFFIX
+
     reports = {str(store.directory): store.verify() for store in stores}
     ok = all(report.ok for report in reports.values())
     if arguments.json:
@@ -242,9 +244,8 @@ def _verify(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
         for path in report.open:
             print(f"  open: {path} (its writer is running, or was killed)")
         for torn in report.torn:
-            print(
-                f"  torn: {torn.path}, {torn.bytes} bytes after the last whole record; no acknowledged one is in them"
-            )
+            lost = "; no acknowledged one is in them" if torn.path.endswith(SUFFIX) else ""
+            print(f"  torn: {torn.path}, {torn.bytes} bytes after the last whole record{lost}")
         if report.unsealed:
             some = ", ".join(report.unsealed[:5]) + (", …" if len(report.unsealed) > 5 else "")
             print(f"  unsealed: {len(report.unsealed)} rollouts ({some})")
