@@ -6,20 +6,23 @@ import os
 import time
 from hashlib import blake2b
 
-_pool = memoryview(b"")
+_pool = ""
+"""Random hexadecimal digits, and which of them comes next."""
+_next = 0
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
-def _random(count: int) -> bytes:
-    global _pool
-    if len(_pool) < count:
-        _pool = memoryview(os.urandom(4096))  # one system call for many ids: each would cost 25 µs under load
-    taken, _pool = bytes(_pool[:count]), _pool[count:]
-    return taken
+def _random(count: int) -> str:
+    global _pool, _next
+    if _next + count > len(_pool):
+        _pool, _next = os.urandom(4096).hex(), 0  # one system call for many ids: each would cost 25 µs under load
+    _next += count
+    return _pool[_next - count : _next]
 
 
 def _forget() -> None:
     global _pool
-    _pool = memoryview(b"")
+    _pool = ""
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -27,9 +30,8 @@ os.register_at_fork(after_in_child=_forget)
 
 def uuid7() -> str:
     """A UUIDv7 (RFC 9562) in its text form."""
-    clock, drawn = f"{int(time.time() * 1000):012x}", _random(10).hex()
-    variant = "89ab"[int(drawn[3], 16) & 3]
-    return f"{clock[:8]}-{clock[8:]}-7{drawn[:3]}-{variant}{drawn[4:7]}-{drawn[7:19]}"
+    clock, drawn = f"{int(time.time() * 1000):012x}", _random(19)
+    return f"{clock[:8]}-{clock[8:]}-7{drawn[:3]}-{_VARIANT[drawn[3]]}{drawn[4:7]}-{drawn[7:]}"
 
 
 LONGEST = 64

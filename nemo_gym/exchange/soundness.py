@@ -26,17 +26,21 @@ def unsound(reply: ModelReply) -> str | None:
     indices = {choice.index for choice in reply.choices}
     if len(indices) != len(reply.choices):
         wrong = wrong or "two of its choices have one index"
-    wrong = wrong or next(filter(None, map(_choice, reply.choices)), None)
-    # A stream begins with choice 0, and a choice that is not there cannot end.
-    missing = next((place for place in range(len(indices)) if place not in indices), None)
-    return wrong or (None if missing is None else f"it has no choice {missing}, but one after it")
+    for choice in reply.choices:
+        wrong = wrong or _choice(choice)
+    for place in range(len(indices)):  # a stream begins with choice 0, and a choice that is not there cannot end
+        if place not in indices:
+            return wrong or f"it has no choice {place}, but one after it"
+    return wrong
 
 
 def _choice(choice: Choice) -> str | None:
     if not _whole(choice.index, _INT32):
         return "a choice's index is no whole number"
-    wrong = next(filter(None, map(_part, choice.parts)), None)
-    return wrong or (None if choice.tokens is None else _trace(choice.tokens))
+    for part in choice.parts:
+        if wrong := _part(part):
+            return wrong
+    return None if choice.tokens is None else _trace(choice.tokens)
 
 
 def _part(part: Part) -> str | None:
@@ -53,8 +57,10 @@ def _part(part: Part) -> str | None:
 
 
 def _usage(usage: Usage) -> str | None:
-    counts = (usage.prompt, usage.completion, usage.reasoning, usage.cached)
-    return None if all(count is None or _whole(count, _INT32) for count in counts) else "its usage is no token count"
+    for count in (usage.prompt, usage.completion, usage.reasoning, usage.cached):
+        if count is not None and not _whole(count, _INT32):
+            return "its usage is no token count"
+    return None
 
 
 def _trace(tokens: TokenTrace) -> str | None:

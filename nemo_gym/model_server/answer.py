@@ -27,10 +27,9 @@ from ..exchange.parts import ToolCall
 from ..exchange.reply import Choice, ModelReply
 from ..exchange.request import ModelRequest
 from ..exchange.soundness import unsound
-from ..exchange.tools import Toolbox
 from ..lineage.prefix import broken
 from ..web import logs
-from .callids import distinct, restored
+from .called import as_declared
 from .delivery import ClientGone, Delivery
 from .hangup import HangUp
 from .reuse import Asked, Sample
@@ -169,10 +168,7 @@ class Answer:
         return f"session {self.session_id}"  # no rollout's id has a space
 
     async def _generate(self, sent: ModelRequest, call: Call) -> ModelReply:
-        # Not `asyncio.timeout`, which costs several times as much: this task does nothing else, and ends with it.
-        loop = asyncio.get_running_loop()
-        call.until = loop.time() + self.app.server.config.timeout_s
-        deadline = loop.call_at(call.until, self._too_late)
+        call.until = self.app.deadlines.begin(self._too_late)  # this task does nothing else, and ends with it
         try:
             async with self.app.admission:
                 call.sent = time.time()
@@ -186,7 +182,7 @@ class Answer:
                 raise
             raise ModelError(504, "timeout", "the call took longer than timeout_s", code="timeout") from None
         finally:
-            deadline.cancel()
+            self.app.deadlines.end(self._too_late)
         if wrong := unsound(reply):
             raise ModelError(502, "backend", f"the backend's reply is malformed: {wrong}")
         if self.dialect.name != "responses" and "cancelled" in [choice.finish for choice in reply.choices]:
@@ -219,12 +215,8 @@ class Answer:
 
     def bound(self, reply: ModelReply, request: ModelRequest) -> ModelReply:
         """The reply under the names that the client declared and the ids that the stream began with."""
-        if request.tool_choice == "none":
-            reply = without_calls(reply)
-        if request.tools and any(type(part) is ToolCall for choice in reply.choices for part in choice.parts):
-            toolbox = Toolbox(request.tools)
-            reply = replace(reply, choices=tuple(_bind(choice, toolbox) for choice in reply.choices))
-        reply = distinct(restored(reply, request))
+        if ToolCall in [type(part) for choice in reply.choices for part in choice.parts]:
+            reply = without_calls(reply) if request.tool_choice == "none" else as_declared(reply, request)
         head = self.delivery.head
         if head is not None:
             origin = None if head.origin is None else reply.origin
@@ -404,8 +396,3 @@ class Answer:
         """What a line of the log bears."""
         call_id = self._recorded_as if self.call is None else self.call.id
         return {"call_id": call_id, "rollout_id": self.rollout_id}
-
-
-def _bind(choice: Choice, toolbox: Toolbox) -> Choice:
-    parts = tuple(toolbox.bind(part) if isinstance(part, ToolCall) else part for part in choice.parts)
-    return choice if parts == choice.parts else replace(choice, parts=parts, origin=None)

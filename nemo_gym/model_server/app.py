@@ -29,6 +29,7 @@ from . import counting, engines, policy, weights
 from .adapt import Adapter
 from .admission import Admission
 from .answer import Answer
+from .deadlines import Deadlines
 from .delivery import Delivery
 from .encoded import plain
 from .metrics import Metrics
@@ -70,6 +71,8 @@ class ModelApp:
         self.adapter = Adapter(server)
         self.policy_version = server.policy_version
         self.admission = Admission(*server.admits)
+        self.deadlines = Deadlines(config.timeout_s)
+        self._commits = Deadlines(config.stream_commit_s)
         self.metrics = Metrics(self.admission)
         self.readiness = Readiness(server)
         self._status = Status(self)
@@ -153,8 +156,7 @@ class ModelApp:
     # ---- requests
 
     async def _http(self, scope: Any, receive: Any, send: Any) -> None:
-        config = self.server.config
-        delivery = Delivery(scope, send, commit_s=config.stream_commit_s, keepalive_s=config.keepalive_s)
+        delivery = Delivery(scope, send, self._commits, keepalive_s=self.server.config.keepalive_s)
         try:
             await self._route(scope, receive, delivery)
         finally:

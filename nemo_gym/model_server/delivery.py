@@ -20,6 +20,7 @@ from ..exchange.increments import Increment
 from ..exchange.reply import ModelReply
 from ..web.answers import write_whole
 from ..web.hangup import ON_HANG_UP
+from .deadlines import Deadlines
 from .stored import NOT_FOUND
 
 _FRAME_BYTES = 64 * 1024
@@ -46,13 +47,19 @@ class ClientGone(Exception):
 
 
 class Delivery:
-    """One response on one connection."""
+    """One response on one connection.
 
-    def __init__(self, scope: Any, send: Any, *, commit_s: float, keepalive_s: float) -> None:
+    Args:
+        commits: when streams are opened whose reply has not come yet.
+    """
+
+    def __init__(self, scope: Any, send: Any, commits: Deadlines, *, keepalive_s: float) -> None:
         self._send = send
         # Of uvicorn's own: what the socket has not taken yet. Another server says nothing of it.
         self._transport = getattr(getattr(send, "__self__", None), "transport", None)
-        self._commit_s = commit_s
+        self._commits = commits
+        self._due = False
+        """Whether the stream is to be opened now, reply or not."""
         self._keepalive_s = keepalive_s
         self.gone = False
         """Whether the client is, as far as is known: its connection tells."""
@@ -79,28 +86,37 @@ class Delivery:
         """
         self._increments = increments
         generating.add_done_callback(self.wake)
-        begun = time.monotonic()
-        while not generating.done():
-            if self.gone:
-                raise ClientGone
-            if opening is not None and self._relayed < len(increments):
-                if self.writer is None:
-                    await self._begin(opening)
-                await self._feed()
-                continue
-            if opening is None:
-                patience = None
-            elif self.writer is None:
-                patience = begun + self._commit_s - time.monotonic()
-            else:
-                patience = self._spoke + self._keepalive_s - time.monotonic()
-            if await self._told(patience):
-                continue
-            if self.writer is not None:
-                await self._chunk(self.writer.keep_alive())
-            elif opening is not None:
-                await self._begin(opening)
+        if opening is not None:
+            self._commits.begin(self._commit)
+        try:
+            while not generating.done():
+                if self.gone:
+                    raise ClientGone
+                if opening is None:
+                    await self._told(None)
+                else:
+                    await self._stream(opening)
+        finally:
+            if opening is not None:
+                self._commits.end(self._commit)
         return generating.result()
+
+    async def _stream(self, opening: Opening) -> None:
+        """Says what there is to be said now, or waits for it."""
+        if self._relayed < len(self._increments):
+            if self.writer is None:
+                await self._begin(opening)
+            await self._feed()
+        elif self.writer is None and self._due:
+            await self._begin(opening)
+        elif self.writer is None:
+            await self._told(None)
+        elif not await self._told(self._spoke + self._keepalive_s - time.monotonic()):
+            await self._chunk(self.writer.keep_alive())
+
+    def _commit(self) -> None:
+        self._due = True
+        self.wake()
 
     def wake(self, _: Any = None) -> None:
         """There is something new: an increment, the reply, or the client's end."""

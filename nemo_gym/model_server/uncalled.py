@@ -15,9 +15,7 @@ from .said import say_once
 
 
 def without_calls(reply: ModelReply) -> ModelReply:
-    """The reply itself when it has none."""
-    if not any(type(part) is ToolCall for choice in reply.choices for part in choice.parts):
-        return reply
+    """Of a reply that has some."""
     say_once("tool_choice none: this backend calls tools all the same; its calls are given to clients as text")
     return replace(reply, choices=tuple(map(_uncalled, reply.choices)))
 

@@ -32,7 +32,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 def bind(**fields: Any) -> None:
     """Lines of this task, and of those that it starts, bear these fields too; None takes one away."""
-    _bound.set({name: value for name, value in (_bound.get() | fields).items() if value is not None})
+    _bound.set(_bound.get() | fields)
 
 
 def setup(secrets: Iterable[str] = (), form: Format = "text") -> None:
@@ -60,7 +60,7 @@ class Lines(logging.Formatter):
         self._json = form == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = dict(_bound.get())
+        fields = {name: value for name, value in _bound.get().items() if value is not None}
         fields |= {
             name: value
             for name, value in record.__dict__.items()
