@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nemo_gym.capture")
 _BEGAN = ("rollout_id", "received_at", "at")
-_SEAL = ("server", "at", "sealed_calls", "digest", "incomplete")
+_SEAL = ("at", "sealed_calls", "digest", "incomplete")
 
 
 class CaptureStore:
@@ -100,19 +100,13 @@ class CaptureStore:
 
     def seals(self, rollout_id: str | None = None) -> list[tuple[str, Seal]]:
         """(server, its latest seal) for each rollout and server that has one."""
-        shards = self.shards(rollout_id)
-        rows = ((row["server"], row) for shard in shards for row in shard.rows("seal", rollout_id, _SEAL))
-        return [(server, seal) for (server, _), seal in latest_seals(rows).items()]
+        latest = _latest_seals(self.shards(rollout_id), rollout_id, "server")
+        return [(server, seal) for (server, _), seal in latest.items()]
 
     def seals_of_runs(self) -> list[tuple[tuple[str, str], Seal]]:
         """((run id, server), its latest seal) of all: a later run may name its rollouts as an earlier one did."""
-        columns = (*_SEAL, "run_id")
-        rows = (
-            ((row["run_id"], row["server"]), row)
-            for shard in self.shards()
-            for row in shard.rows("seal", columns=columns)
-        )
-        return [(whose, seal) for (whose, _), seal in latest_seals(rows).items()]
+        latest = _latest_seals(self.shards(), None, "run_id", "server")
+        return [((run_id, server), seal) for (run_id, server, _), seal in latest.items()]
 
     def receipts(self) -> dict[str, Receipt]:
         """By call id. A call without one is not known to have been delivered."""
@@ -167,17 +161,16 @@ def _order(path: Path) -> tuple[str, str, int]:
     return (str(path.parent), *((number[1], int(number[2])) if number else (path.stem, 0)))
 
 
-_Whose = TypeVar("_Whose", bound=Hashable)
-
-
-def latest_seals(rows: Iterable[tuple[_Whose, Row]]) -> dict[tuple[_Whose, str], Seal]:
-    """The latest seal of each (by whom, rollout)."""
-    latest: dict[tuple[_Whose, str], Row] = {}
-    for whose, row in rows:
-        key = (whose, row["rollout_id"])
-        if key not in latest or row["at"] >= latest[key]["at"]:
-            latest[key] = row
+def _latest_seals(shards: Iterable[ShardReader], rollout_id: str | None, *by: str) -> dict[tuple[str, ...], Seal]:
+    """By these columns and the rollout. A writer's last one counts, whatever the clock said; of writers, the latest."""
+    last: dict[tuple[str, str], Row] = {}
+    for shard in shards:
+        for row in shard.rows("seal", rollout_id, (*_SEAL, *by)):
+            last[shard.writer, row["rollout_id"]] = row
+    latest: dict[tuple[str, ...], Row] = {}
+    for row in sorted(last.values(), key=lambda row: float(row["at"])):
+        latest[(*[str(row[name]) for name in by], row["rollout_id"])] = row
     return {
-        key: Seal(key[1], tuple(row["sealed_calls"]), row["digest"].hex(), row.get("incomplete"))
+        key: Seal(key[-1], tuple(row["sealed_calls"]), row["digest"].hex(), row.get("incomplete"))
         for key, row in latest.items()
     }

@@ -249,6 +249,9 @@ def _verify(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
         if report.unsealed:
             some = ", ".join(report.unsealed[:5]) + (", …" if len(report.unsealed) > 5 else "")
             print(f"  unsealed: {len(report.unsealed)} rollouts ({some})")
+        if report.late:
+            calls = sum(map(len, report.late.values()))
+            print(f"  late: {calls} calls came after the seal of their rollout ({', '.join(sorted(report.late)[:5])})")
         for reason, count in sorted(Counter(report.incomplete.values()).items()):
             print(f"  incomplete: {count} rollouts ({reason})")
         for problem in report.problems:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from records import chat_request, conversation, record, reply
 
 from nemo_gym.capture import CaptureStore, Receipt, ShardWriter
 from nemo_gym.capture.columns import to_batch, to_rows
-from nemo_gym.capture.record import CallRecord, Failure
+from nemo_gym.capture.record import CallRecord, Failure, Seal
 from nemo_gym.capture.schema import COLUMNS, SCHEMA, VERSION
 from nemo_gym.exchange.parts import ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply
@@ -140,6 +142,37 @@ def test_a_call_taken_out_is_found(no_sealer, store, made):
     assert "something before batch 1" in problems
     assert f"call {made[1].call_id} is in the seal and not in the capture" in problems
     assert f"call {made[2].call_id} cannot be joined" in problems
+
+
+def test_a_seal_that_leaves_a_call_out_is_found(no_sealer, store, made):
+    def change(row):
+        if row["kind"] == "seal" and row["rollout_id"] == "r1":
+            row["sealed_calls"] = row["sealed_calls"][1:]
+
+    _rewritten(store.paths()[0], change)
+    assert f"call {made[0].call_id} is not in the seal" in _problems(store)
+
+
+def test_the_last_seal_counts_though_the_clock_was_set_back(tmp_path, monkeypatch):
+    now = time.time()
+    clock = SimpleNamespace(time=lambda: now, monotonic=time.monotonic, perf_counter=time.perf_counter)
+    monkeypatch.setattr("nemo_gym.capture.writer.time", clock)
+    sealed: list[Seal] = []
+
+    async def run() -> None:
+        writer = ShardWriter(str(tmp_path), "policy", "run", "flush")
+        for one in conversation(2):
+            await writer.commit(one)
+            sealed.append(await writer.seal("r1"))
+            clock.time = lambda: now - 3600
+        writer.close()
+
+    asyncio.run(run())
+    store = CaptureStore(tmp_path)
+    assert [len(one.call_ids) for one in sealed] == [1, 2]
+    assert store.seals("r1") == store.seals() == [("policy", sealed[1])]
+    report = store.verify()
+    assert (report.problems, report.late, report.unsealed) == ([], {}, [])
 
 
 def test_other_files_are_named_and_not_fatal(store, made, caplog):

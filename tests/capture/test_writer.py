@@ -291,13 +291,14 @@ async def test_seals_receipts_and_calls(tmp_path):  # C9
     assert (empty.call_ids, empty.incomplete) == ((), "cancelled")
     late = record(status="disconnected")
     await writer.commit(late)
-    (problem,) = CaptureStore(tmp_path).verify().problems
-    assert problem.endswith(f": call {late.call_id} is not in the seal")
+    report = CaptureStore(tmp_path).verify()
+    assert (report.problems, report.late, report.unsealed) == ([], {"r1": [late.call_id]}, ["r1"])
     again = await writer.seal("r1", "deadline")
     assert again.call_ids == (*sealed.call_ids, late.call_id)
     writer.close()
     store = CaptureStore(tmp_path)
-    assert store.verify().problems == []
+    report = store.verify()
+    assert (report.problems, report.late, report.unsealed) == ([], {}, [])
     assert set(store.rollouts()) == {"r1", "r2"}
     assert store.receipts()[made[0].call_id] == Receipt(made[0].call_id, True, 1.5)
     delivered = store.table(["call_id", "delivered"]).to_pylist()
