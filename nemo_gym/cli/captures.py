@@ -16,7 +16,7 @@ from nemo_gym.cli.capture_upkeep import add_commands
 from nemo_gym.cli.pipe import ends_with_its_reader
 
 if TYPE_CHECKING:
-    from nemo_gym.capture import CallRecord, CaptureStore
+    from nemo_gym.capture import CallRecord, CaptureStore, Seal
     from nemo_gym.exchange.parts import Message, Part
 
 _DIRECTORY = "a capture folder, or one with capture folders below it (default: results)"
@@ -87,9 +87,9 @@ def _list(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
 
 def _rollouts(store: CaptureStore) -> list[dict[str, Any]]:
     columns = ["rollout_id", "run_id", "status", "prompt_tokens", "completion_tokens", "received_at", "server"]
-    seals: dict[tuple[str, str], list[str | None]] = {}
+    seals: dict[tuple[str, str], list[Seal]] = {}
     for (run_id, _), seal in store.seals_of_runs():
-        seals.setdefault((run_id, seal.rollout_id), []).append(seal.incomplete)
+        seals.setdefault((run_id, seal.rollout_id), []).append(seal)
     found: dict[tuple[str, str], dict[str, Any]] = {}  # a later run may name its rollouts alike
     for row in _rows(store, columns):
         entry = found.setdefault(
@@ -106,7 +106,9 @@ def _rollouts(store: CaptureStore) -> list[dict[str, Any]]:
         entry["completion_tokens"] += row["completion_tokens"] or 0
         entry["began"] = min(entry["began"], row["received_at"])
     for (run_id, rollout_id), entry in found.items():
-        entry["state"] = _state(seals.get((run_id, rollout_id))) if rollout_id is not None else "without a rollout"
+        entry["state"] = (
+            _state(seals.get((run_id, rollout_id), []), entry["calls"]) if rollout_id else "without a rollout"
+        )
     return sorted(found.values(), key=lambda entry: entry["began"])
 
 
@@ -116,10 +118,11 @@ def _rows(store: CaptureStore, columns: list[str]) -> Iterator[dict[str, Any]]:
         yield from piece.to_pylist()
 
 
-def _state(reasons: list[str | None] | None) -> str:
-    if reasons is None:
-        return "unsealed"
-    return next((f"incomplete: {reason}" for reason in reasons if reason), "complete")
+def _state(seals: list[Seal], calls: int) -> str:
+    for seal in seals:
+        if seal.incomplete is not None:
+            return f"incomplete: {seal.incomplete}"
+    return "complete" if seals and sum(len(seal.call_ids) for seal in seals) >= calls else "unsealed"
 
 
 # ---- show

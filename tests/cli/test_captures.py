@@ -19,13 +19,21 @@ from nemo_gym.capture import CallRecord, ShardWriter
 from nemo_gym.cli.captures import main
 
 
-def write(folder: Path, made: list[CallRecord], run_id: str = "run", seals: Sequence[str] = ()) -> None:
+def write(
+    folder: Path,
+    made: list[CallRecord],
+    run_id: str = "run",
+    seals: Sequence[str] = (),
+    late: Sequence[CallRecord] = (),
+) -> None:
     async def run() -> None:
         writer = ShardWriter(str(folder), "policy", run_id, "flush")
         for one in made:
             await writer.commit(one)
         for rollout_id in seals:
             await writer.seal(rollout_id)
+        for one in late:
+            await writer.commit(one)
         writer.close()
 
     asyncio.run(run())
@@ -85,6 +93,17 @@ def test_a_rollout_of_an_earlier_run_is_another(tmp_path, capsys):
     ]
     assert main(["stats", "--json", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["calls"] == 3
+
+
+def test_a_call_after_the_seal_is_late(tmp_path, capsys):
+    first, late = conversation(2)
+    write(tmp_path, [first], seals=["r1"], late=[late])
+    assert main(["verify", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "unsealed: 1 rollouts (r1)" in printed
+    assert "late: 1 calls came after the seal of their rollout (r1)" in printed
+    assert main(["list", "--json", str(tmp_path)]) == 0
+    assert [row["state"] for row in json.loads(capsys.readouterr().out)["rollouts"]] == ["unsealed"]
 
 
 def test_verify(folder, capsys):
