@@ -56,21 +56,24 @@ class Shard:
     """An open shard. Only the writer's thread calls `append` and `seal` once it runs.
 
     Batches are appended in the order in which they were serialised, one after the other.
+
+    Args:
+        sync: whether what it begins with is durable at once, or with its first batch.
     """
 
-    def __init__(self, path: Path, durability: Durability, open_file: type[File] = File) -> None:
+    def __init__(self, path: Path, durability: Durability, open_file: type[File] = File, *, sync: bool = True) -> None:
         self.path = path
         self.size = self._empty = 0
         self._durability = durability
         self._chain = blake2b(digest_size=16)
+        self._named = False
+        """Whether its name is durable."""
         self._file = open_file(path)
         try:
             head = SCHEMA.serialize().to_pybytes()
             self._chain.update(head)
-            self.append(head)
+            self.append(head, sync=sync)
             self._empty = self.size
-            if durability == "fsync":
-                sync_directory(path.parent)
         except BaseException:
             self._file.close()
             path.unlink(missing_ok=True)
@@ -122,8 +125,12 @@ class Shard:
             self.path.unlink(missing_ok=True)
 
     def _sync(self) -> None:
-        if self._durability == "fsync":
-            self._file.sync()
+        if self._durability != "fsync":
+            return
+        self._file.sync()
+        if not self._named:
+            sync_directory(self.path.parent)
+            self._named = True
 
 
 def serialised(rows: list[Row], chain: bytes) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .encoding import Encoder
 from .sealing import Sealer
-from .shard import SEALED, SUFFIX, Durability, File, Shard
+from .shard import SEALED, SUFFIX, Durability, File, Shard, sync_directory
 
 log = logging.getLogger("nemo_gym.capture")
 
@@ -54,19 +54,26 @@ class Shards:
         self.current: Shard | None = None
         self.encoder = new_encoder()
 
-    def open(self) -> Shard:
-        """The current shard from now on. Raises OSError."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+    def open(self, *, sync: bool = True) -> Shard:
+        """The current shard from now on. With `sync` the disk was asked whether it takes one. Raises OSError."""
+        self._make_directory()
         while True:
             path = self._directory / f"{self._server}-{os.getpid()}-{self._number}{SUFFIX}"
             self._number += 1
             if path.with_suffix(SEALED).exists():  # of a process that had our number: a reader takes it for ours
                 continue
             with contextlib.suppress(FileExistsError):
-                shard = Shard(path, self._durability, self._open_file)
+                shard = Shard(path, self._durability, self._open_file, sync=sync)
                 break
         self.current, self.encoder, self._opened = shard, self._new_encoder(), time.monotonic()
         return shard
+
+    def _make_directory(self) -> None:
+        """A folder is as durable as its name in the one above."""
+        missing = [one for one in (self._directory, *self._directory.parents) if not one.exists()]
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for one in missing if self._durability == "fsync" else ():
+            sync_directory(one.parent)
 
     def ends_with(self, shard: Shard, size: int) -> bool:
         """Whether a batch of this size is the last one of the current shard; then it is current no more."""

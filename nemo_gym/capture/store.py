@@ -146,9 +146,12 @@ class CaptureStore:
 def opened(path: Path) -> ShardReader:
     """The shard, sealed since it was listed or not. Raises as ShardReader does."""
     try:
-        return ShardReader(path)
+        shard = ShardReader(path)
     except FileNotFoundError:
         return ShardReader(path.with_suffix(SEALED))
+    if shard.size and not shard.known and not named(path):
+        raise ValueError(f"{path}: not a capture shard")
+    return shard
 
 
 def named(path: Path) -> bool:

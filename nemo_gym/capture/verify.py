@@ -77,9 +77,6 @@ def verify(store: CaptureStore) -> Report:
             report.problems.append(str(error))
             continue
         report.shards += 1
-        if not shard.known and not named(path) and shard.size:
-            report.problems.append(f"{path}: not a capture shard")
-            continue
         if shard.torn:
             report.torn.append(Torn(str(path), shard.torn))
         if path.suffix != SEALED and not shard.sealed:

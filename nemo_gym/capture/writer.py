@@ -268,7 +268,7 @@ class ShardWriter:
         """What is pending as one batch. An item that cannot be said fails, and fails alone."""
         items = self._taken()
         try:
-            shard = self._shards.current or self._shards.open()
+            shard = self._shards.current or self._shards.open(sync=False)
         except OSError as error:
             self._fail(items, error.strerror or type(error).__name__)
             return None

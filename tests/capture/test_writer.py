@@ -17,7 +17,7 @@ from records import chat_request, conversation, record, reply
 
 from nemo_gym.capture import CaptureStore, Receipt, ShardWriter
 from nemo_gym.capture.redact import Redactor
-from nemo_gym.capture.shard import File
+from nemo_gym.capture.shard import File, sync_directory
 from nemo_gym.exchange.errors import ModelError
 from nemo_gym.exchange.ids import uuid7
 from nemo_gym.exchange.reply import Usage
@@ -238,6 +238,32 @@ async def test_a_disk_that_hangs_stops_the_calls_and_not_the_loop(tmp_path, disk
     sealed = await writer.seal("r1")
     assert (sealed.call_ids[-1], sealed.incomplete) == (next_one.call_id, "capture_error")
     writer.close()
+    assert CaptureStore(tmp_path).verify().problems == []
+
+
+async def test_the_loop_syncs_no_shard_that_follows_another(tmp_path, monkeypatch):
+    synced: list[tuple[str, str]] = []
+
+    class Watched(File):
+        def sync(self) -> None:
+            super().sync()
+            synced.append((threading.current_thread().name, "file"))
+
+    def directory(path: Path) -> None:
+        sync_directory(path)
+        synced.append((threading.current_thread().name, "directory"))
+
+    monkeypatch.setattr("nemo_gym.capture.shard.sync_directory", directory)
+    writer = ShardWriter(str(tmp_path), "policy", "run", "fsync", max_shard_age_s=0.0, open_file=Watched)
+    assert synced == [("MainThread", "file"), ("MainThread", "directory")]  # before there is anything to serve
+    made = conversation(3)
+    for one in made:
+        await writer.commit(one)
+    others = synced[2:]
+    assert {name for name, _ in others} == {"capture-writer"}
+    assert [what for _, what in others].count("directory") == 2
+    writer.close()
+    assert list(CaptureStore(tmp_path).calls()) == made
     assert CaptureStore(tmp_path).verify().problems == []
 
 
