@@ -267,9 +267,10 @@ class _Rollout:
         """A request that continues no call: what is it, if it is not the first?"""
         if not self._nodes:
             return None, "first", None
-        texts = [plain_text(message.parts) for message in request.messages if message.role == "user"]
-        for node in reversed(self._nodes.values()):
-            if node.relation == "compaction" and node.summary and any(node.summary in text for text in texts):
+        telling = [node for node in reversed(self._nodes.values()) if node.summary or node.tasks]
+        texts = [plain_text(message.parts) for message in request.messages if message.role == "user" and telling]
+        for node in telling:
+            if node.summary and any(node.summary in text for text in texts):
                 return node.call_id, "compaction", None
             if any(task in text for task in node.tasks for text in texts):
                 return node.call_id, "subagent", None
