@@ -87,9 +87,10 @@ class HttpBackend:
         reply = await self._attempts.answer(self._pool, call, lambda url: ask(url, request, call))
         if self._dialect.name == "chat":
             reply = columns.completed(reply)
-        if any(c.tokens is not None and c.tokens.logprobs is not None for c in reply.choices):
+        traces = [choice.tokens for choice in reply.choices if choice.tokens is not None]
+        if any(trace.logprobs is not None for trace in traces):
             call.logprobs_mode = self._logprobs_mode or "raw"  # what servers report unless they are told otherwise
-        return reply if request.sampling.logprobs is not None else _without_texts(reply)
+        return _without_texts(reply) if traces and request.sampling.logprobs is None else reply
 
     def _body(self, request: ModelRequest, relayed: bool) -> bytes:
         body = self._extra_body | self._dialect.write_request(replace(request, model=self._model))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
@@ -61,8 +60,8 @@ class Link:
             betas: of the client; beside those that this provider always gets. Other dialects have none.
         """
         try:
-            async with self._request(method, url, body, seconds, betas) as response:
-                return response.status, response.headers, await response.read()
+            response = await self._request(method, url, body, seconds, betas)
+            return response.status, response.headers, await response.read()  # which ends it, well or not
         except (TimeoutError, aiohttp.ClientError) as error:
             raise _broken(error) from None
 
@@ -83,9 +82,8 @@ class Link:
         except (TimeoutError, aiohttp.ClientError) as error:
             raise _broken(error) from None
 
-    def _request(
-        self, method: str, url: str, body: bytes | Body | None, seconds: float | None, betas: str
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _request(self, method: str, url: str, body: bytes | Body | None, seconds: float | None, betas: str) -> Any:
+        """To be awaited, or entered."""
         headers = self._headers
         if betas and self.dialect.name == "messages":
             headers = headers | {_BETAS: ",".join(filter(None, (headers.get(_BETAS), betas)))}

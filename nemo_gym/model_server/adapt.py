@@ -127,7 +127,7 @@ class Adapter:
         return replace(request, **changes) if changes else request
 
     def _messages(self, messages: tuple[Message, ...], known: Capabilities) -> tuple[Message, ...]:
-        if self._developer_as_system(known) and any(message.role == "developer" for message in messages):
+        if self._developer_as_system(known) and "developer" in [message.role for message in messages]:
             messages = tuple(_as(message, "system") if message.role == "developer" else message for message in messages)
         if known.several_systems is False:
             messages = _merged(messages)

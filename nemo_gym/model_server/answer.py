@@ -136,6 +136,7 @@ class Answer:
         self.parent, self.relation = earlier.call.id, "repeat"
         self.call = Call(request, rollout_id=self.rollout_id)
         self.call.received = self.received
+        earlier.outcome.add_done_callback(self.delivery.wake)
         if self.streamed and earlier.call.relayed:
             earlier.call.relay = self.delivery.wake
             return self.bound(
@@ -177,17 +178,21 @@ class Answer:
                     reply = await self.app.server.generate(sent, call)
                 finally:
                     call.replied = time.time()
+            self._check(reply)
+            return stamped(reply, version)
         except (TimeoutError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and not call.late:
                 raise
             raise ModelError(504, "timeout", "the call took longer than timeout_s", code="timeout") from None
         finally:
             self.app.deadlines.end(self._too_late)
+            self.delivery.wake()  # the end of the task would tell a round of the loop later
+
+    def _check(self, reply: ModelReply) -> None:
         if wrong := unsound(reply):
             raise ModelError(502, "backend", f"the backend's reply is malformed: {wrong}")
         if self.dialect.name != "responses" and "cancelled" in [choice.finish for choice in reply.choices]:
             raise ModelError(502, "backend", "the backend cancelled the reply")  # A19: no other dialect can say so
-        return stamped(reply, version)
 
     def _too_late(self) -> None:
         assert self.call is not None and self.generating is not None

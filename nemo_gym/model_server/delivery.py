@@ -79,13 +79,12 @@ class Delivery:
     async def wait(
         self, generating: asyncio.Future[ModelReply], opening: Opening | None, increments: Sequence[Increment] = ()
     ) -> ModelReply:
-        """The reply; `increments`, a list that grows, goes out as it does. `wake` says that it grew.
+        """The reply; `increments`, a list that grows, goes out as it does. `wake` says that there is more of either.
 
         `opening` says how a stream begins; None where the answer is none, so that nothing can be said before the reply.
         Raises ClientGone as soon as the client is gone, and what `generating` raises. Cancels nothing.
         """
         self._increments = increments
-        generating.add_done_callback(self.wake)
         if opening is not None:
             self._commits.begin(self._commit)
         try:

@@ -16,16 +16,16 @@ _MOST = 4
 
 def plain(data: bytes, headers: list[tuple[bytes, bytes]], limit: int) -> tuple[bytes, ModelError | None]:
     """The plain body, of `limit` bytes at most; or the body as it is and the reason why it could not be unpacked."""
+    named = [value.decode("latin-1") for name, value in headers if name == b"content-encoding"]
+    if not named:
+        return data, None
     try:
-        return _decoded(data, headers, limit), None
+        return _decoded(data, named, limit), None
     except ModelError as error:
         return data, error
 
 
-def _decoded(data: bytes, headers: list[tuple[bytes, bytes]], limit: int) -> bytes:
-    named = [value.decode("latin-1") for name, value in headers if name == b"content-encoding"]
-    if not named:
-        return data
+def _decoded(data: bytes, named: list[str], limit: int) -> bytes:
     encodings = [one.strip().lower() for one in ",".join(named).split(",")]
     for place, encoding in enumerate(reversed([one for one in encodings if one not in ("", "identity")])):
         codec = _CODECS.get(encoding)

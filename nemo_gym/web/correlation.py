@@ -98,16 +98,16 @@ def session_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 def is_trainable(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether the caller leaves it to the server; the only other thing to say is `false`."""
-    return not any(name == b"x-ng-trainable" and value.lower() == b"false" for name, value in headers)
+    return b"false" not in [value.lower() for name, value in headers if name == b"x-ng-trainable"]
 
 
 def _read(headers: Headers) -> tuple[str | None, str | None]:
     """The rollout header and the API key: the only two headers that matter here."""
-    if isinstance(headers, Mapping):
+    rollout = authorization = key = None
+    if not isinstance(headers, list) and isinstance(headers, Mapping):
         rollout, authorization = headers.get(ROLLOUT_HEADER), headers.get("authorization")
         key = headers.get("x-api-key") or headers.get("api-key")
     else:
-        rollout = authorization = key = None
         for name, value in headers:
             if name == b"x-ng-rollout-id":
                 rollout = value.decode("latin-1")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,18 @@ def numbered(delay: float = 0.0, content: str = "reply") -> Any:
     )
 
 
-async def ask(at: Bench, body: dict[str, Any], rollout: str = "r1", patience: float = 60.0) -> httpx.Response:
+@contextlib.asynccontextmanager
+async def asked(
+    at: Bench, body: dict[str, Any], rollout: str = "r1", patience: float = 60.0
+) -> AsyncIterator[httpx.Response]:
+    """Its answer, from a client that stays until the end."""
     async with httpx.AsyncClient(timeout=httpx.Timeout(60, read=patience)) as client:
-        return await client.post(f"{at.url}/ng-rollout/{rollout}/v1/chat/completions", json=body)
+        yield await client.post(f"{at.url}/ng-rollout/{rollout}/v1/chat/completions", json=body)
+
+
+async def ask(at: Bench, body: dict[str, Any], rollout: str = "r1", patience: float = 60.0) -> httpx.Response:
+    async with asked(at, body, rollout, patience) as answer:
+        return answer
 
 
 async def give_up(at: Bench, body: dict[str, Any], rollout: str = "r1") -> None:
@@ -145,13 +155,13 @@ async def give_up_mid_answer(at: Bench) -> None:
 async def test_an_answer_that_the_socket_did_not_take_is_given_again(tmp_path: Path) -> None:  # A16
     async with bench(tmp_path, numbered(content="x" * 8_000_000)) as at:
         await give_up_mid_answer(at)
-        again = await ask(at, BODY)
-        assert content(again).endswith(" 1")
-        assert len(at.backend.calls) == 1
-        first, second = await records(at, 2)
-        assert (first.status, second.relation) == ("answered", "repeat")
-        assert first.reply.id == again.json()["id"]
-        assert content(await ask(at, BODY)).endswith(" 2")  # that one was delivered
+        async with asked(at, BODY) as again:
+            assert content(again).endswith(" 1")
+            assert len(at.backend.calls) == 1
+            first, second = await records(at, 2)
+            assert (first.status, second.relation) == ("answered", "repeat")
+            assert first.reply.id == again.json()["id"]
+            assert content(await ask(at, BODY)).endswith(" 2")  # that one was delivered
 
 
 @pytest.mark.parametrize("gone", [True, False])
