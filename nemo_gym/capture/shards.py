@@ -73,7 +73,8 @@ class Shards:
         missing = [one for one in (self._directory, *self._directory.parents) if not one.exists()]
         self._directory.mkdir(parents=True, exist_ok=True)
         for one in missing if self._durability == "fsync" else ():
-            sync_directory(one.parent)
+            with contextlib.suppress(PermissionError):  # one that may not be listed was not made by us
+                sync_directory(one.parent)
 
     def ends_with(self, shard: Shard, size: int) -> bool:
         """Whether a batch of this size is the last one of the current shard; then it is current no more."""
