@@ -36,14 +36,11 @@ class Link:
     def __init__(self, dialect: Any, provider: Provider, key: str | None, seconds: float | None) -> None:
         self.dialect = dialect
         self.provider = provider
+        self.path: str = provider.path(dialect.name)
+        """Below a base URL, of a generation."""
         self._headers = provider.fixed_headers(dialect.name, key)
         self._key = key or ""
         self._limits = aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_S, seconds or _CONNECT_S))
-
-    @property
-    def path(self) -> str:
-        """Below a base URL, of a generation."""
-        return self.provider.path(self.dialect.name)
 
     async def send(
         self,

@@ -84,10 +84,14 @@ class ModelApp:
         """Those in the making, by rollout."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] == "http":
+            delivery = Delivery(scope, send, self._commits, keepalive_s=self.server.config.keepalive_s)
+            try:
+                await self._route(scope, receive, delivery)
+            finally:
+                delivery.end()
+        elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif scope["type"] == "http":
-            await self._http(scope, receive, send)
 
     # ---- life
 
@@ -154,13 +158,6 @@ class ModelApp:
             raise ModelError(401, "auth", f"the backend refuses the key: {self.readiness.reason}")
 
     # ---- requests
-
-    async def _http(self, scope: Any, receive: Any, send: Any) -> None:
-        delivery = Delivery(scope, send, self._commits, keepalive_s=self.server.config.keepalive_s)
-        try:
-            await self._route(scope, receive, delivery)
-        finally:
-            delivery.end()
 
     async def _route(self, scope: Any, receive: Any, delivery: Delivery) -> None:
         headers: Headers = scope["headers"]
@@ -233,7 +230,7 @@ class ModelApp:
     async def body(self, receive: Any, headers: Headers) -> tuple[bytes, ModelError | None]:
         """The whole body, or what of it fits and the reason why the rest was not read."""
         limit = self.server.config.max_body_bytes
-        length = next((value for name, value in headers if name == b"content-length"), b"")
+        length = dict(headers).get(b"content-length", b"")
         if length.isdigit() and int(length) > limit:
             return b"", _body_too_large(limit)
         chunks: list[bytes] = []
