@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from .arguments import from_overrides
+from .arguments import WRONG, from_overrides, in_words
 from .pipe import ends_with_its_reader
 from .profile import lines
 
@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         add_profile(output, found)
         write_report([output], output / "report.html", results=results, overwrite=True)
     except (ResultsError, OSError) as error:
-        print(f"ng_aggregate_rollouts: {error}", file=sys.stderr)
-        return 1
+        print(f"ng_aggregate_rollouts: {in_words(error)}", file=sys.stderr)
+        return WRONG
     if arguments.json:
         print(json.dumps(msgspec.to_builtins(merged) | {"profile": plain(found)}, indent=2))
         return 0

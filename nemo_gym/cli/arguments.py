@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from nemo_gym.config.faults import Problem
 
+WRONG = 2
+"""The exit code where the command line, the configuration, or a file that they name is wrong; a run's own is 1."""
+
 OVERRIDES = """\
 Arguments are overrides in Hydra's manner:
   "+config_paths=[configs/a.yaml,configs/b.yaml]"   files, later ones win
@@ -25,7 +28,7 @@ def split(argv: list[str] | None, usage: str, flags: Sequence[str] = ()) -> tupl
     if unknown := sorted(given - set(flags)):
         allowed = f"; there is {', '.join(flags)}" if flags else ""
         print(f"{unknown[0]} is not an option{allowed} (keys are set with ++key=value)", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(WRONG)
     return [arg for arg in args if not arg.startswith("-")], given
 
 
@@ -38,6 +41,16 @@ def show(problems: Sequence[Problem]) -> None:
 def show_warnings(warnings: Sequence[Problem]) -> None:
     for warning in dict.fromkeys(map(str, warnings)):
         print(f"warning: {warning}", file=sys.stderr)
+
+
+def in_words(error: Exception) -> str:
+    """A fault for a person: of a file its path and what the system says of it, without a number."""
+    if isinstance(error, OSError) and error.strerror:
+        path = error.filename2 or error.filename
+        return error.strerror if path is None else f"{path}: {error.strerror}"
+    if isinstance(error, KeyError) and error.args:
+        return str(error.args[0])
+    return str(error)
 
 
 def from_overrides(argv: Sequence[str], options: Mapping[str, str]) -> tuple[list[str], bool]:
@@ -55,7 +68,7 @@ def from_overrides(argv: Sequence[str], options: Mapping[str, str]) -> tuple[lis
             continue
         if key not in options:
             print(f"+{key}: there is no such key; there is {', '.join(options)}", file=sys.stderr)
-            sys.exit(2)
+            sys.exit(WRONG)
         found = True
         value = value.strip("'\"")
         if value.lower() in ("true", "false"):

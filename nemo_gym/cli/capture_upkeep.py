@@ -212,7 +212,7 @@ def upload(stores: list[CaptureStore], arguments: argparse.Namespace) -> int:
     try:
         sent = [str(path) for store in stores for path in send(store, arguments.to)]
     except OSError as error:
-        raise ValueError(f"--to: {arguments.to!r} cannot be written to: {error}") from error
+        raise ValueError(f"--to: {arguments.to!r} cannot be written to: {error.strerror or error}") from error
     if arguments.json:
         print(json.dumps({"to": arguments.to, "uploaded": sent}, indent=2))
         return 0

@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nemo_gym.cli.arguments import WRONG, in_words
 from nemo_gym.cli.capture_upkeep import add_commands
 from nemo_gym.cli.pipe import ends_with_its_reader
 
@@ -35,9 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except (OSError, ValueError, KeyError) as error:
-        words = error.args[0] if isinstance(error, KeyError) and error.args else error
-        print(f"ng_captures: {words}", file=sys.stderr)
-        return 2
+        print(f"ng_captures: {in_words(error)}", file=sys.stderr)
+        return WRONG
 
 
 def _parser() -> argparse.ArgumentParser:

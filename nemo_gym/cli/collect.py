@@ -21,7 +21,7 @@ from nemo_gym.launch import head
 from nemo_gym.rollouts.progress import Progress
 from nemo_gym.web.peers import ServerClient
 
-from .arguments import OVERRIDES, show, split
+from .arguments import OVERRIDES, WRONG, show, split
 from .run import job_faults
 
 _USAGE = f"""usage: ng_collect_rollouts +agent=NAME +input=FILE +output=FOLDER [overrides]
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     run = _chosen(wanted)
     if isinstance(run, str):
         print(run, file=sys.stderr)
-        return 1
+        return 1 if wanted is None else WRONG
     answer = head.ask(run)
     if answer is None:
         print(f"run {run.run_id} does not answer", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .arguments import from_overrides
+from .arguments import WRONG, from_overrides, in_words
 from .pipe import ends_with_its_reader
 from .tables import between, chance, number, table
 
@@ -36,8 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if found.reward is None:
             raise ResultsError("the runs have no task in common" + ("" if keyed else "; --by FIELD matches by a field"))
     except (ResultsError, OSError) as error:
-        print(f"ng_compare: {error}", file=sys.stderr)
-        return 1
+        print(f"ng_compare: {in_words(error)}", file=sys.stderr)
+        return WRONG
     note = None if keyed else _note(Path(arguments.first), Path(arguments.second))
     if arguments.json:
         runs = {"first_run": arguments.first, "second_run": arguments.second, "note": note}

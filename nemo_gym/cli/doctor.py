@@ -105,6 +105,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_Named = tuple[str, str, Any]
+"""A backend after its name, and after what a person is shown: where it is, too."""
+
+
 class _Wrong(Exception):
     """The command line is; its words are for the user."""
 
@@ -119,18 +123,18 @@ async def _examined(arguments: argparse.Namespace) -> int:
     told: dict[str, Any] = {}
     good = True
     try:
-        async for name, backend in backends:
+        async for name, shown, backend in backends:
             try:
                 found = await examine(backend)
             except ModelError as error:
                 told[name], good = {"error": f"{error.status}: {error.message}"}, False
                 if not arguments.json:
-                    print(f"{name}: {error.status}: {error.message}", file=sys.stderr)
+                    print(f"{shown}: {error.status}: {error.message}", file=sys.stderr)
                 continue
             good = good and all(one.able for one in found if one.name in NEEDED)
             told[name] = {one.name: {"able": one.able, "detail": one.detail, "means": means(one)} for one in found}
             if not arguments.json:
-                _print(name, found)
+                _print(shown, found)
     finally:
         await client.close()
     if arguments.json:
@@ -159,7 +163,7 @@ def _print(name: str, found: Sequence[Finding]) -> None:
     console.print(table)
 
 
-async def _of_url(arguments: argparse.Namespace) -> AsyncIterator[tuple[str, Any]]:
+async def _of_url(arguments: argparse.Namespace) -> AsyncIterator[_Named]:
     from nemo_gym.backends.http import HttpBackend
     from nemo_gym.dialects import chat, messages, responses
 
@@ -176,7 +180,8 @@ async def _of_url(arguments: argparse.Namespace) -> AsyncIterator[tuple[str, Any
             raise _Wrong(f"--key-env: the environment variable {arguments.key_env} is not set")
     model = arguments.model or await _only_model(url, key)
     dialect = {"chat": chat, "responses": responses, "messages": messages}[arguments.api]
-    yield f"{model} at {url}", HttpBackend(dialect, [url], api_key=key, model=model, retries=1, timeout_s=120.0)
+    name = f"{model} at {url}"
+    yield name, name, HttpBackend(dialect, [url], api_key=key, model=model, retries=1, timeout_s=120.0)
 
 
 async def _only_model(url: str, key: str | None) -> str:
@@ -194,8 +199,9 @@ async def _only_model(url: str, key: str | None) -> str:
     return names[0]
 
 
-async def _of_config(arguments: argparse.Namespace) -> AsyncIterator[tuple[str, Any]]:
+async def _of_config(arguments: argparse.Namespace) -> AsyncIterator[_Named]:
     from nemo_gym.config.compose import compose
+    from nemo_gym.launch.launcher import upstreams
 
     from .run import faults
 
@@ -210,8 +216,9 @@ async def _of_config(arguments: argparse.Namespace) -> AsyncIterator[tuple[str, 
     if not models:
         raise _Wrong(f"{arguments.target} has no model server")
     for instance in models:
+        where = upstreams(instance.settings)
         async with _started(instance) as server:
-            yield instance.name, server
+            yield instance.name, f"{instance.name} at {where}" if where else instance.name, server
 
 
 @asynccontextmanager

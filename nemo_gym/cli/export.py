@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from .arguments import WRONG, in_words
 from .pipe import ends_with_its_reader
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 arguments.output, formats, arguments.captures, _options(arguments), arguments.to, arguments.ray
             )
     except (ExportError, OSError) as error:
-        print(f"ng_export: {error}", file=sys.stderr)
-        return 1
+        print(f"ng_export: {in_words(error)}", file=sys.stderr)
+        return WRONG
     if arguments.explain is not None:
         _print(explanation, list(lines(explanation)), as_json=arguments.json)
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .arguments import from_overrides
+from .arguments import WRONG, from_overrides, in_words
 from .pipe import ends_with_its_reader
 from .tables import UNKNOWN, between, number, table
 
@@ -49,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             write_report(arguments.runs, Path(arguments.report), results=results, overwrite=arguments.overwrite)
     except (ResultsError, OSError) as error:
-        print(f"ng_reward_profile: {error}", file=sys.stderr)
-        return 1
+        print(f"ng_reward_profile: {in_words(error)}", file=sys.stderr)
+        return WRONG
     if arguments.json:
         tasks_json = [msgspec.to_builtins(task) for task in found.tasks]
         print(json.dumps(plain(found) | {"tasks": tasks_json}, indent=2))

@@ -17,7 +17,7 @@ from nemo_gym.config.compose import COMMAND_LINE, Composed, Instance, compose
 from nemo_gym.config.faults import Problem, did_you_mean
 from nemo_gym.config.problems import find_problems
 
-from .arguments import OVERRIDES, show, split
+from .arguments import OVERRIDES, WRONG, in_words, show, split
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -167,10 +167,10 @@ async def _reverify(asked: _Asked, composed: Composed, agents: Mapping[str, str 
         found = await _verified(asked, servers, agents, composed.digest(), console)
     except (Refused, ResultsError, LaunchError, OSError) as error:
         culprit = f"{error.server}: " if isinstance(error, LaunchError) and error.server else ""
-        print(f"ng_reverify: {culprit}{error}", file=sys.stderr)
+        print(f"ng_reverify: {culprit}{in_words(error)}", file=sys.stderr)
         if isinstance(error, LaunchError) and error.last_words:
             print(error.last_words, file=sys.stderr)
-        return 1
+        return 1 if isinstance(error, LaunchError) else WRONG
     finally:
         await client.close()
         if launcher is not None:
@@ -206,16 +206,16 @@ def _options(asked: _Asked) -> Options:
 
 def _running(wanted: str | None) -> ServerClient:
     from nemo_gym.launch import head
-    from nemo_gym.rollouts.manifest import Refused
+    from nemo_gym.launch.launcher import LaunchError
     from nemo_gym.web.peers import ServerClient
 
     runs = [run for run in head.runs() if run.serves and (wanted is None or run.run_id == wanted)]
     if len(runs) != 1:
         names = ", ".join(run.run_id for run in runs) or "none is"
-        raise Refused(f"no +config_paths say what verifies, and of running servers one run is needed: {names} up")
+        raise LaunchError(f"no +config_paths say what verifies, and of running servers one run is needed: {names} up")
     answer = head.ask(runs[0])
     if answer is None:
-        raise Refused(f"run {runs[0].run_id} does not answer")
+        raise LaunchError(f"run {runs[0].run_id} does not answer")
     return ServerClient.of_run(runs[0], answer)
 
 

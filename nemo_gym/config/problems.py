@@ -200,9 +200,7 @@ class _Search:
         path = paths.locate(file)
         if not path.is_file():
             near = did_you_mean(path.name, (p.name for p in paths.beside(file, f"*{path.suffix}")))
-            yield self.problem(
-                key, f"expected a file, {file!r} {'is a folder' if path.is_dir() else 'does not exist'}{near}"
-            )
+            yield self.problem(key, f"expected a file, {file!r} {_in_its_place(path)}{'' if path.exists() else near}")
 
     def model_folder(self, key: KeyPath, model: str) -> Iterator[Problem]:
         path = paths.locate(model)
@@ -352,6 +350,12 @@ def _expected(fault: Mapping[str, Any], name: str) -> str | None:
 
 def _keys(wanted: type[BaseModel]) -> set[str]:
     return set(wanted.model_fields) - {"name"}
+
+
+def _in_its_place(path: Path) -> str:
+    if path.is_dir():
+        return "is a folder"
+    return "is a pipe or a device" if path.exists() else "does not exist"
 
 
 def _short(value: Any) -> str:

@@ -208,10 +208,17 @@ def _either(name: str, other: str) -> AliasChoices:
     return AliasChoices(name, other)
 
 
+_MOST_REPEATS = 1_000_000
+_MOST_ROWS = 2**53
+"""What any reader of JSON takes for a whole number."""
+
+
 def _at_least_one(repeats: int | dict[str, int]) -> int | dict[str, int]:
-    fewest = min(repeats.values(), default=1) if isinstance(repeats, dict) else repeats
-    if fewest < 1:
+    numbers = list(repeats.values()) if isinstance(repeats, dict) else [repeats]
+    if (fewest := min(numbers, default=1)) < 1:
         raise ValueError(f"expected at least 1, got {fewest}")
+    if (most := max(numbers, default=1)) > _MOST_REPEATS:
+        raise ValueError(f"expected at most {_MOST_REPEATS:,}, got {most}")
     return repeats
 
 
@@ -223,7 +230,7 @@ class JobDataset(_Closed):
     """In every row's `_ng_dataset`; the file's name without its ending unless said."""
     agent: str | list[str] | None = Field(default=None, validation_alias=_either("agent", "agent_name"))
     repeats: int | dict[str, int] | None = Field(default=None, validation_alias=_either("repeats", "num_repeats"))
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=_MOST_ROWS)
     responses_create_params: dict[str, Any] = {}
 
     @field_validator("repeats")
@@ -278,7 +285,7 @@ class JobConfig(_Closed):
     repeats: int | dict[str, int] = Field(default=1, validation_alias=_either("repeats", "num_repeats"))
     """Or a number for each agent, by its name. A row's `num_repeats` wins over both."""
     concurrency: int = Field(default=64, ge=1, validation_alias=_either("concurrency", "num_samples_in_parallel"))
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=_MOST_ROWS)
     rollout_timeout_s: float = Field(default=900, gt=0)
     retries: dict[RetriedKind, Annotated[int, Field(ge=0, le=100)]] = {"infrastructure": 2, "model": 1}
     """How often a rollout that failed is made anew, by the kind of its failure."""

@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
 from ..engines import cluster
+from .options import ExportError
 
 _AT_ONCE = 256
 """Items of one dataset: its plan is in memory."""
+
+_ANSWER_S = 10.0
 
 
 @contextmanager
@@ -24,12 +28,25 @@ def connected(address: str) -> Iterator[None]:
     """Joins the Ray at `address` (`auto` or host:port), or with `local` starts one."""
     own = not _is_connected()
     if own:
+        _answers(address)
         cluster.connect_here(address, os.cpu_count() or 1)
     try:
         yield
     finally:
         if own:
             asyncio.run(cluster.disconnect())
+
+
+def _answers(address: str) -> None:
+    """Raises ExportError where nobody listens: Ray itself goes on trying for a minute and more."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:  # `auto`, `local`, and what only Ray can read
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        words = getattr(error, "strerror", None) or str(error)
+        raise ExportError(f"ray: there is no Ray at {address}: {words}") from error
 
 
 def _is_connected() -> bool:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -82,6 +83,12 @@ class Server:
     def question(self) -> str:
         """The URL that answers 200 once the server can be used."""
         return self.url + ("/ready" if self.instance.kind == "responses_api_models" else "/health")
+
+    @property
+    def missing(self) -> str:
+        """Why it is not ready, for who started it: he may read where its backend should be, and a client may not."""
+        addresses = upstreams(self.instance.settings)
+        return f"{self.note}: {addresses}" if addresses and "cannot be reached" in self.note else self.note
 
     def describe(self) -> dict[str, Any]:
         """What may be told to others: nothing of its settings."""
@@ -272,7 +279,7 @@ class Launcher:
             except TimeoutError:
                 late = next(server for server in self._running.values() if server.state != "ready")
                 board.failed(late.name)
-                reason = f": {late.note}" if late.note else ""
+                reason = f": {late.missing}" if late.note else ""
                 raise LaunchError(
                     f"was not ready after {self._start_timeout_s:g} s{reason}",
                     late.name,
@@ -293,7 +300,7 @@ class Launcher:
                         board.ready(server.name, server.url)
                         return
                     server.note = _reason(await answer.text()) or f"answers {answer.status}"
-                    board.note(server.name, server.note)
+                    board.note(server.name, server.missing)
             await asyncio.sleep(wait)
             wait = min(wait * 1.3, longest)
 
@@ -304,6 +311,13 @@ class Launcher:
         if starting and (why := own_reason(words)):
             return LaunchError(f"could not start: {why}", server.name)
         return LaunchError(how, server.name, words)
+
+
+def upstreams(settings: Mapping[str, Any]) -> str:
+    """The addresses behind a model server, without what may be a key in them."""
+    said = settings.get("base_url")
+    parts = [urlsplit(url) for url in (said if isinstance(said, list) else [said]) if isinstance(url, str)]
+    return ", ".join(f"{one.scheme}://{one.netloc.rpartition('@')[2]}{one.path}" for one in parts)
 
 
 def _file(instance: Instance) -> Path:

@@ -103,7 +103,9 @@ class Dataset:
     def _row(self, task: int, number: int, line: bytes) -> Row:
         where = f"{self.path}:{number}"
         try:
-            data = json.loads(line)
+            data = json.loads(line.decode("utf-8-sig", "surrogatepass"))
+        except UnicodeDecodeError:
+            return Row(task, {}, f"{where}: not JSON in UTF-8")
         except (ValueError, RecursionError) as error:
             return Row(task, {}, f"{where}: not JSON: {shortened(str(error))}")
         if not isinstance(data, dict):

@@ -177,8 +177,17 @@ def _at_k(
         values = [value for group in groups if len(group) >= k and (value := of(group, k)) is not None]
         interval = mean_interval([value] for value in values)
         if interval is not None:
-            found.append(AtK(k, interval.mean, interval.low, interval.high, interval.tasks))
+            low, high = _within(values, interval)
+            found.append(AtK(k, interval.mean, low, high, interval.tasks))
     return tuple(found)
+
+
+def _within(values: Sequence[float], interval: Interval) -> tuple[float | None, float | None]:
+    """Its ends; of chances no further than a chance can be."""
+    low, high = interval.low, interval.high
+    if low is None or high is None or min(values) < 0 or max(values) > 1:
+        return low, high
+    return max(0.0, low), min(1.0, high)
 
 
 def _distributions(results: Sequence[Result]) -> dict[str, Distribution]:

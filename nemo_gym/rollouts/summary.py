@@ -26,7 +26,7 @@ class Summary(Struct, frozen=True):
     prompt_tokens: int
     output_tokens: int
     calls: int | None
-    """Model calls recorded; None where capture is off."""
+    """Model calls recorded; None where capture is off, or no rollout was finished."""
     rollout_s: dict[str, float]
     seconds: float
     """Wall time of this start."""
@@ -90,7 +90,10 @@ def lines(summary: Summary, output: str) -> list[str]:
     if summary.incomplete:
         rows.append(("records not whole", _counted(summary.incomplete)))
     rows.append(("tokens", f"{summary.prompt_tokens:,} in, {summary.output_tokens:,} out"))
-    rows.append(("model calls", "not recorded: capture is off" if summary.calls is None else f"{summary.calls:,}"))
+    if summary.calls is not None:
+        rows.append(("model calls", f"{summary.calls:,}"))
+    elif summary.rollouts:
+        rows.append(("model calls", "not recorded: capture is off"))
     seconds = ", ".join(f"{name} {value:.1f}" for name, value in summary.rollout_s.items())
     rows.append(("wall time", f"{_duration(summary.seconds)}" + (f"   a rollout, s: {seconds}" if seconds else "")))
     rows.append(("results", output))

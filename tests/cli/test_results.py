@@ -55,7 +55,7 @@ def test_profile_writes_what_it_is_told_to_and_replaces_nothing(runs, capsys, tm
     ]
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
     capsys.readouterr()
-    assert profile.main([runs[0], *files]) == 1
+    assert profile.main([runs[0], *files]) == 2
     assert "tasks.jsonl: is there already; say --overwrite" in capsys.readouterr().err
     assert profile.main([runs[0], *files, "--overwrite"]) == 0
 
@@ -69,7 +69,7 @@ def test_profile_writes_what_it_is_told_to_and_replaces_nothing(runs, capsys, tm
     ],
 )
 def test_profile_is_not_made_without_what_was_named(runs, capsys, option, words):
-    assert profile.main([runs[0], *option]) == 1
+    assert profile.main([runs[0], *option]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -77,7 +77,7 @@ def test_profile_in_nemo_gyms_manner(runs, capsys, tmp_path):
     inputs = tmp_path / "inputs.jsonl"
     inputs.write_text("".join(json.dumps(stored.row(task, 0, 0)) + "\n" for task in range(5)))
     args = [f"+rollouts_jsonl_fpath={runs[0]}/rollouts.jsonl", f"+materialized_inputs_jsonl_fpath={inputs}"]
-    assert profile.main(args) == 1
+    assert profile.main(args) == 2
     assert "2 rows of" in capsys.readouterr().err
     assert profile.main([*args, "++allow_partial_rollouts=true"]) == 0
     assert (tmp_path / "a/rollouts_reward_profiling.jsonl").exists()
@@ -119,7 +119,7 @@ def test_compare_says_what_cannot_be_compared(runs, tmp_path, capsys):
         ([*runs, "--agent", "x"], "no rollout of 'x'; there is agent"),
         ([runs[0], str(tmp_path / "none")], "expected rollouts, there is no"),
     ):
-        assert compare.main(args) == 1
+        assert compare.main(args) == 2
         assert said in capsys.readouterr().err
 
 
@@ -135,14 +135,14 @@ def test_compare_warns_of_different_datasets(tmp_path, capsys):
 
 def test_aggregate(runs, tmp_path, capsys):
     output = tmp_path / "all"
-    assert aggregate.main([*runs, "--output", str(output)]) == 1
+    assert aggregate.main([*runs, "--output", str(output)]) == 2
     assert "say --renumber tasks" in capsys.readouterr().err
     assert aggregate.main([*runs, "--output", str(output), "--renumber", "repeats"]) == 0
     assert "12 rollouts of 2 shards" in capsys.readouterr().out
     metrics = json.loads((output / "metrics.json").read_text())
     assert metrics["profile"]["overall"]["pass@4"]["tasks"] == 3
     assert (output / "report.html").exists()
-    assert aggregate.main([*runs, "--output", str(output), "--renumber", "repeats"]) == 1
+    assert aggregate.main([*runs, "--output", str(output), "--renumber", "repeats"]) == 2
     assert "say --overwrite" in capsys.readouterr().err
 
 
@@ -152,3 +152,17 @@ def test_aggregate_in_nemo_gyms_manner(runs, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["rollouts"], len(found["shards"])) == (12, 2)
     assert (tmp_path / "all/rollouts.jsonl").exists()
+
+
+def test_what_cannot_be_written_is_told_by_its_path_and_without_a_number(runs, tmp_path, capsys):
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    for command, args in (
+        (profile, [runs[0], "--tasks", f"{taken}/tasks.jsonl"]),
+        (aggregate, [*runs, "--renumber", "repeats", "--output", f"{taken}/all"]),
+    ):
+        assert command.main(args) == 2
+        told = capsys.readouterr().err
+        assert str(taken) in told
+        assert "Not a directory" in told or "File exists" in told
+        assert "Errno" not in told

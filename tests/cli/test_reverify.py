@@ -56,7 +56,7 @@ def test_through_the_environments_own_server(run, tmp_path, capsys):
 )
 def test_what_can_be_told_before_is_told_before_a_server_starts(run, tmp_path, capsys, args, said):
     stored.run_of(tmp_path / "held", {0: [1.0]})
-    assert reverify.main([REMOTE, *args]) == 1
+    assert reverify.main([REMOTE, *args]) == 2
     told = capsys.readouterr()
     assert said in told.err
     assert "ready" not in told.out

@@ -1,6 +1,7 @@
 """An export in portions gives what one pass gives: the same rows in the same files, the same account."""
 
 import random
+import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from nemo_gym.capture import CaptureStore
+from nemo_gym.cli.export import main
 from nemo_gym.export import on_ray, portions
 from nemo_gym.export.exporter import FORMATS, Options, export
 from tests.export.made import Job, record, two_turns
@@ -136,3 +138,14 @@ def test_captures_that_several_jobs_share(tmp_path, in_this_process):
     assert own["formats"] == whole["formats"] and own["left_out"] == {} and own["calls"] == {}
     assert own["captured"] == whole["captured"] - sum(whole["discarded"].values())
     assert files(job.folder, ["token_rows"], Options(shared=True), ray="auto") == own
+
+
+def test_a_ray_that_is_not_there_is_told_at_once(tmp_path, capsys):
+    job = Job(tmp_path)
+    job.rollout("r-0", record("r-0", [1], [2]))
+    job.write()
+    with socket.socket() as kept:  # bound, and nobody listens
+        kept.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{kept.getsockname()[1]}"
+        assert main([str(job.folder), "--ray", address]) == 2
+    assert capsys.readouterr().err == f"ng_export: ray: there is no Ray at {address}: Connection refused\n"

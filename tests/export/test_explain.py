@@ -101,7 +101,7 @@ def test_the_command_explains(job, capsys):
     assert told["account"] == {"captured": 11, "trained": 4, "context": 7, "discarded": {}, "calls": {}}
     assert told["sequences"][1]["beginning"]["cause"] == "template_boundary"
     assert not (job.folder / "exports").exists()
-    assert main([str(job.folder), "--explain", "nowhere"]) == 1
+    assert main([str(job.folder), "--explain", "nowhere"]) == 2
     assert "no call of a rollout 'nowhere'" in capsys.readouterr().err
 
 
@@ -116,7 +116,7 @@ def test_the_commands_options_reach_the_export(job, tmp_path, capsys):
     assert "left out: 1 rollouts (filter_reward)" in said and "left out: 1 rollouts (filter_where)" in said
     assert "sequences by their beginning: 2 first" in said
     assert {path.name for path in target.iterdir()} >= {"token_rows", "sft", "manifest.json", "README.md"}
-    assert main([str(job.folder), "--where", "nonsense("]) == 1
+    assert main([str(job.folder), "--where", "nonsense("]) == 2
     assert "ng_export: where:" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([str(job.folder), "--split", "train"])

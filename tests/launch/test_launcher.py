@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from nemo_gym.config.compose import compose
-from nemo_gym.launch.launcher import Launcher, LaunchError
+from nemo_gym.launch.launcher import Launcher, LaunchError, upstreams
 from tests import project
 
 
@@ -143,3 +143,15 @@ async def test_port_that_is_taken_meanwhile(launcher_of):
             await launcher.up(quiet())
         assert time.monotonic() - began < 30
         assert launcher.servers == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (None, ""),
+        ("http://me:secret@10.0.0.1:8000/v1?key=secret", "http://10.0.0.1:8000/v1"),
+        (["http://a/v1", "http://b/v1"], "http://a/v1, http://b/v1"),
+    ],
+)
+def test_where_a_backend_should_be_is_told_without_a_key(said, shown):
+    assert upstreams({"base_url": said}) == shown

@@ -46,12 +46,33 @@ def test_an_empty_dataset_is_told(tmp_path, content):
     assert (fault.key, fault.message) == ("job.input", "expected rows of a dataset: it has no rows")
 
 
-@pytest.mark.parametrize("content", [b"\x80\x81\xff\n" * 30, b"PAR1\x00\x15\x04" * 40])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x81\xff\n" * 30,
+        b"PAR1\x00\x15\x04" * 40,
+        '{"responses_create_params": {"input": "hi"}}\n{}\n'.encode("utf-16"),
+    ],
+)
 def test_a_file_of_another_kind_is_told(tmp_path, content):
     bench = Bench(tmp_path, "http://127.0.0.1:1", None)
     (tmp_path / "rows.jsonl").write_bytes(content)
     (fault,) = preflight(bench.job())
     assert fault.key == "job.input" and "rows.jsonl:1: not JSON" in fault.message
+
+
+def test_a_mark_of_byte_order_is_no_part_of_a_row(tmp_path):
+    bench = Bench(tmp_path, "http://127.0.0.1:1", None)
+    (tmp_path / "rows.jsonl").write_text('{"responses_create_params": {"input": "hi"}}\n', encoding="utf-8-sig")
+    assert preflight(bench.job()) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "number"), [("repeats", 10**20), ("repeats", {"agent": 10**20}), ("limit", 10**20), ("limit", 0)]
+)
+def test_a_number_that_no_manifest_could_hold_is_refused(bench: Bench, key, number):
+    with pytest.raises(ValueError, match=f"{key}\n"):
+        bench.job([{}], **{key: number})
 
 
 @pytest.mark.parametrize("repeats", [0, -1, {"agent": 0}])

@@ -83,8 +83,8 @@ def test_as_json(tmp_path):
     assert found["overall"]["pass@2"]["mean"] == 1.0
     assert found["overall"]["pass^2"] == {
         "mean": 0.5,
-        "low": pytest.approx(-5.853, abs=0.01),
-        "high": pytest.approx(6.853, abs=0.01),
+        "low": 0.0,
+        "high": 1.0,
         "tasks": 2,
     }
     assert found["subsets"]["x"]["rollouts"] == 4
@@ -93,3 +93,12 @@ def test_as_json(tmp_path):
 
 def test_powers():
     assert [powers(n) for n in (0, 1, 2, 3, 8, 10)] == [[], [1], [1, 2], [1, 2, 3], [1, 2, 4, 8], [1, 2, 4, 8, 10]]
+
+
+def test_an_interval_of_chances_ends_where_chances_do(tmp_path):
+    few = profile(read([stored.run_of(tmp_path / "few", {0: [1, 1], 1: [1, 1], 2: [0, 1]})])).overall
+    one = at(few, "pass_at", 1)
+    assert (one.mean, one.high) == (pytest.approx(5 / 6), 1.0)
+    assert 0 < one.low < one.mean
+    other = profile(read([stored.run_of(tmp_path / "other", {0: [5, 5], 1: [5, 5], 2: [0, 5]})])).overall
+    assert at(other, "pass_at", 1).high > 5  # a reward has no bound
