@@ -34,6 +34,17 @@ async def gone(pids: list[int]) -> None:
     raise AssertionError(f"still there: {[pid for pid in pids if lives(pid)]}")
 
 
+async def closed(port: int) -> None:
+    """A process that was killed may have a thread left that still holds its socket, for a moment."""
+    for _ in range(600):
+        try:
+            socket.create_connection(("127.0.0.1", port), 5).close()
+        except OSError:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"port {port} still takes connections")
+
+
 def metric(text: str, name: str) -> float:
     return sum(
         float(line.rpartition(" ")[2]) for line in text.splitlines() if line.partition("{")[0].split()[0] == name
@@ -234,7 +245,6 @@ async def test_nothing_is_left(tmp_path: Path, how: str) -> None:  # C6
         assert len(pids) == 3
         await stopped(at, how)
         await gone(pids)
-        with pytest.raises(OSError, match=r"refused|reset"):
-            socket.create_connection(("127.0.0.1", int(at.url.rpartition(":")[2])), 5)
+        await closed(int(at.url.rpartition(":")[2]))
         report = CaptureStore(tmp_path / "captures").verify()
         assert (report.problems, report.calls) == ([], 6)
