@@ -98,12 +98,20 @@ def dialogue(conversation: Conversation) -> Dialogue:
     merged, trained = _merged(messages, _answered(conversation, len(request.messages)))
     tools = tuple(replace(tool, origin=None) for tool in request.tools)
     body = chat.write_request(ModelRequest(tuple(merged), tools))
-    written = body["messages"]
+    written = [_in_one_string(message) for message in body["messages"]]
     if len(written) != len(merged):
         raise Untold("provider_items")  # that only their provider can read
     prompt = next((n for n, own in enumerate(trained) if own is not None), len(written))
     answers = [own is not None for own in trained]
     return Dialogue(written, answers, [bool(own) for own in trained], prompt, body.get("tools", []), record)
+
+
+def _in_one_string(message: dict[str, Any]) -> dict[str, Any]:
+    """Text that came in several parts, as agents send it, is text: a line each, as vLLM gives it to a template."""
+    parts = message.get("content")
+    if not isinstance(parts, list) or any(part.get("type") != "text" for part in parts):
+        return message
+    return message | {"content": "\n".join(part["text"] for part in parts)}
 
 
 def _answered(conversation: Conversation, last: int) -> dict[int, bool]:

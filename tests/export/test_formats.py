@@ -55,6 +55,15 @@ def test_rows_with_media_are_counted_not_made(tmp_path):
     assert summary.left_out == {"nothing_to_train": 1}
 
 
+def test_text_in_several_parts_is_text(tmp_path):
+    """As Codex and Claude Code send what they are told."""
+    job = Job(tmp_path)
+    parts = Message("user", (Text("You are in a folder."), Text("Write a note.")))
+    job.rollout("r", record("r", [1], [2], messages=[parts], said=[Text("Done.")]))
+    (row,) = job.lines("sft")
+    assert [message["content"] for message in row["messages"]] == ["You are in a folder.\nWrite a note.", "Done."]
+
+
 def test_what_only_its_provider_can_read_is_counted_not_made(tmp_path):
     job = Job(tmp_path)
     sealed = Message("assistant", (Other("responses", {"type": "compaction", "encrypted_content": "x"}),))
