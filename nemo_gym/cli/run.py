@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import secrets
 import signal
 import sys
@@ -43,6 +44,8 @@ without one, keeps the servers up until Ctrl-C.
   ng_run "+config_paths=[configs/quickstart.yaml]" ++job.repeats=8 ++job.overwrite=true"""
 
 BAD_CONFIG, FAILED = 2, 1
+_TWICE_S = 0.5
+"""Nearer to the first, a signal is the same one: what started this command passes on what the terminal sent to both."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -123,6 +126,7 @@ class Run:
         self.run_id = _run_id(self.job)
         self.console = console()
         self.signals: list[signal.Signals] = []
+        self._ending = 0.0
         self.progress: Progress | None = None
         # Without a job there is no folder that is this run's alone, and two runs at once must not share files.
         self.logs = composed.logs() if self.job else composed.logs() / self.run_id
@@ -141,11 +145,16 @@ class Run:
             return 128 + self.signals[0]
 
     def interrupted(self, number: signal.Signals, work: asyncio.Task[int]) -> None:
-        """The first signal ends the run in order; more of them do not hurry what must be complete."""
-        self.signals.append(number)
-        if len(self.signals) == 1:
+        """The first signal ends the run in order; Ctrl-C after it, at once: the keepers end every server then."""
+        if not self.signals:
+            self.signals.append(number)
+            self._ending = time.monotonic()
             work.cancel()
-            self.console.print("ending…", style="dim")
+            self.console.print("ending… (Ctrl-C once more ends it at once)", style="dim")
+        elif number == signal.SIGINT and time.monotonic() - self._ending > _TWICE_S:
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     async def work(self) -> int:
         from nemo_gym.launch.head import Head

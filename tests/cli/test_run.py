@@ -1,12 +1,15 @@
 """`ng_run` from outside: what is wrong ends it at once, with one message and 2."""
 
 import os
+import signal
 import socket
+import time
 
+import psutil
 import pytest
 
 from nemo_gym.cli import run
-from tests.project import World, left, make
+from tests.project import World, command_of, left, make
 
 ENV = "env.resources_servers.tiny"
 MODEL = "policy_model.responses_api_models.local_tiny"
@@ -85,3 +88,20 @@ def test_server_that_dies_at_start(world):
     assert "its log: " in out
     assert "Traceback" not in err
     assert left(world.folder) == []
+
+
+@pytest.mark.ci
+def test_ctrl_c_once_more_ends_it_at_once_and_leaves_nothing(world):
+    process = world.start("run", "+config_paths=[run.yaml]")
+    world.until_up(process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    keeper = next(one for one in family if "keeper.py" in command_of(one))
+    keeper.suspend()  # what ends in order waits for it
+    process.send_signal(signal.SIGINT)
+    assert "ending" in process.stdout.readline()
+    time.sleep(run._TWICE_S + 0.5)
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    keeper.resume()
+    assert psutil.wait_procs(family, timeout=60)[1] == []
