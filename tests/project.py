@@ -179,6 +179,11 @@ def make(folder: Path, config: str = CONFIG) -> Path:
     return folder
 
 
+def from_root(folder: Path) -> str:
+    """A path as a configuration has it."""
+    return os.path.relpath(folder, ROOT)
+
+
 def alive(process: psutil.Process) -> bool:
     """Whether it runs; one that has gone, also while it is looked at, or is a zombie does not."""
     try:

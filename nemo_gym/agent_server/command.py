@@ -22,6 +22,7 @@ from fastapi import Body, Request, Response
 from msgspec import Struct
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
+from ..config import paths
 from ..config.types import AggregateMetrics, AggregateMetricsRequest, ModelServerRef, ResourcesServerRef
 from ..environment.server import BaseRunRequest
 from ..process import Child
@@ -271,7 +272,7 @@ class CommandAgent(SimpleResponsesAPIAgent):
     async def _workspace(self) -> AsyncIterator[Workspace]:
         folder = self.config.folder
         try:
-            workspace = Workspace.fresh(None if folder is None else Path(folder))
+            workspace = Workspace.fresh(None if folder is None else paths.absolute(folder))
         except OSError as error:
             raise RolloutFailed("infrastructure", f"no folder can be made for the rollout: {error}") from error
         try:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..config import paths
+
 _TIMEOUT_S = 900
 _WORDS = 1500
 Version = tuple[int, ...]
@@ -62,7 +64,7 @@ class CannotInstall(Exception):
 
 def cache_folder() -> Path:
     """Where clients are kept: `$NEMO_GYM_CACHE/agents`, else `~/.cache/nemo_gym/agents`."""
-    return Path(os.environ.get("NEMO_GYM_CACHE") or "~/.cache/nemo_gym").expanduser() / "agents"
+    return paths.absolute(os.environ.get("NEMO_GYM_CACHE") or "~/.cache/nemo_gym") / "agents"
 
 
 async def command(client: str) -> list[str]:

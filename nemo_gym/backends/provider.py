@@ -13,6 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..config import paths
+
 log = logging.getLogger("nemo_gym.backends")
 _said: set[str] = set()
 
@@ -77,17 +79,18 @@ class TokenFile:
     """A bearer token that something else keeps fresh in a file. Raises OSError or ValueError with words for the log."""
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path).expanduser()
+        self._named = path
         self._seen: tuple[int, int] | None = None
         self._token = ""
 
     def __call__(self) -> str:
-        status = self._path.stat()
+        path = paths.locate(self._named)
+        status = path.stat()
         seen = (status.st_mtime_ns, status.st_size)
         if seen != self._seen:
-            token = self._path.read_text(encoding="utf-8").strip()
+            token = path.read_text(encoding="utf-8").strip()
             if not token or not token.isascii() or any(letter.isspace() for letter in token):
-                raise ValueError(f"{self._path}: expected one token")
+                raise ValueError(f"{path}: expected one token")
             self._token, self._seen = token, seen
         return self._token
 

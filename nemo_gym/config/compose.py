@@ -102,7 +102,10 @@ class Composed(msgspec.Struct, frozen=True):
         capture = CaptureConfig.model_validate(self.config.get("capture") or {})
         job = self.job()
         folder = capture.dir or (f"{job.output}/captures" if job else "results/captures")
-        return capture.model_copy(update={"dir": str(paths.absolute(folder))})
+        told = {"dir": str(paths.absolute(folder))}
+        if capture.upload is not None and "://" not in capture.upload:
+            told["upload"] = str(paths.absolute(capture.upload))
+        return capture.model_copy(update=told)
 
     def cluster(self) -> ClusterConfig:
         """Where the servers are placed."""

@@ -7,6 +7,7 @@ looked for first in the folders that `NEMO_GYM_EXTRA_ROOTS` names, and in the wo
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +17,12 @@ ROOT_DIR = Path(nemo_gym.__file__).resolve().parent
 PARENT_DIR = ROOT_DIR.parent
 
 
+_began_in: Path | None = None
+
+
 def project_root() -> Path:
-    """The checkout's folder; the working folder when the package is installed without one."""
-    return Path.cwd() if PARENT_DIR.name in ("site-packages", "dist-packages") else PARENT_DIR
+    """The checkout's folder; the working folder, before `move_to`, when the package is installed without one."""
+    return (_began_in or Path.cwd()) if PARENT_DIR.name in ("site-packages", "dist-packages") else PARENT_DIR
 
 
 WORKING_DIR = project_root()
@@ -44,6 +48,23 @@ def locate(path: str | Path) -> Path:
     """A path that is to be read; the project's when it is in no other place."""
     candidates = (root / Path(path).expanduser() for root in roots())
     return next((found for found in candidates if found.exists()), absolute(path))
+
+
+def move_to(folder: Path) -> None:
+    """Makes this the working folder of the process. What paths of a configuration mean, and where modules are looked
+    for, stays."""
+    global _began_in
+    os.environ[EXTRA_ROOTS] = os.pathsep.join(map(str, roots()))
+    if searched := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(_from_here, searched.split(os.pathsep)))
+    sys.path[:] = map(_from_here, sys.path)
+    _began_in = Path.cwd()
+    os.chdir(folder)
+
+
+def _from_here(place: str) -> str:
+    """A place of modules; one that is not there may be the name of a hook."""
+    return os.path.abspath(place) if os.path.exists(place) else place
 
 
 def _resolve_under_cwd_or_install(rel_path: str | Path, *, validator: Callable[[Path], bool] | None = None) -> Path:

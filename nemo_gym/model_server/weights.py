@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from ..config import paths
 from ..exchange.errors import ModelError
 from .delivery import Delivery
 from .policy import LIMIT
@@ -73,7 +74,7 @@ async def _done(app: ModelApp, path: str, body: bytes) -> dict[str, Any]:
 
 async def _do(weights: Weights, asked: Any) -> dict[str, Any]:
     if isinstance(asked, _Load):
-        loaded = await weights.load(asked.path, asked.policy_version, asked.in_flight)
+        loaded = await weights.load(str(paths.locate(asked.path)), asked.policy_version, asked.in_flight)
         return dict(msgspec.to_builtins(loaded))
     if isinstance(asked, _Sleep):
         await weights.sleep(asked.level, asked.in_flight)

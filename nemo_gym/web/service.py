@@ -109,12 +109,11 @@ def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
 
 
 def enter_own_folder(told: ServerContext) -> None:
-    """Environments open files by paths below their own folder, since NeMo Gym runs them there; paths that a
-    configuration has go on to mean what they meant."""
+    """Servers open files by paths below their own folder, since NeMo Gym runs them there; paths that a configuration
+    has go on to mean what they meant."""
     folder = paths.locate(Path(told.kind) / told.implementation)
     if folder.is_dir():
-        os.environ[paths.EXTRA_ROOTS] = os.pathsep.join(map(str, paths.roots()))
-        os.chdir(folder)
+        paths.move_to(folder)
 
 
 class SimpleServer(BaseModel):
@@ -165,8 +164,7 @@ class SimpleServer(BaseModel):
         sock = socket.socket(fileno=int(os.environ.pop(LISTEN_FD)))
         sock.set_inheritable(False)
         _context = msgspec.json.decode(sys.stdin.buffer.read(), type=ServerContext)
-        if _context.kind == "resources_servers":
-            enter_own_folder(_context)
+        enter_own_folder(_context)
         server = cls.from_context(_context)
         hidden = secret_values(_context.settings) | {_context.admin_key, _context.session_secret, _context.call_key}
         logs.setup(hidden, server.config.log_format)

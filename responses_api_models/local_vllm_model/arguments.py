@@ -6,7 +6,7 @@ What is right only without a GPU is said only there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ _WITHOUT_GPU = {"dtype": "float32", "enforce_eager": True, "block_size": 32}
 """Log-probs that a trainer can reproduce, a quick start, prefixes shared from 32 tokens on."""
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Of adapters, that vLLM can make room for."""
+_PLACES = ("tokenizer", "hf_config_path", "generation_config", "download_dir", "allowed_local_media_path")
+"""Arguments that may be a path; vLLM reads it in another process's folder."""
 
 
 def engine_arguments(
@@ -29,8 +31,20 @@ def engine_arguments(
         "model": str(model),
         **({} if gpus else _WITHOUT_GPU),
         **_room_for(adapters),
-        **engine_args,
+        **_found(engine_args),
     }
+
+
+def _found(told: Mapping[str, Any], names: Collection[str] = _PLACES) -> dict[str, Any]:
+    """With what is there, of what may also be a name that a hub knows, by its whole path."""
+    found = {name: _place(value) if name in names else value for name, value in told.items()}
+    if isinstance(drafter := found.get("speculative_config"), Mapping):
+        found["speculative_config"] = _found(drafter, ("model",))
+    return found
+
+
+def _place(value: Any) -> Any:
+    return str(paths.locate(value).resolve()) if isinstance(value, str) and paths.locate(value).exists() else value
 
 
 def adapter_folders(adapters: Mapping[str, str]) -> dict[str, str]:

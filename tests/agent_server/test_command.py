@@ -29,7 +29,7 @@ from responses_api_agents.simple_agent.app import SimpleAgentConfig
 from tests.bench import Bench, bench
 from tests.loopback import serving
 from tests.player import Player, Turn, shell
-from tests.project import ROOT, left
+from tests.project import ROOT, from_root, left
 from tests.scripted import Answer, chat_reply
 
 # A small agent: asks, runs what it is told to, asks again until it is told no more; first it does what MODE says.
@@ -90,7 +90,7 @@ async def world(tmp_path: Path, script: Any = None, **settings: Any) -> AsyncIte
             model_server={"type": "responses_api_models", "name": "policy_model"},
             skip_verification=True,
             skip_verification_reward=1.0,
-            folder=str(tmp_path / "rollouts"),
+            folder=from_root(tmp_path / "rollouts"),
             command=[sys.executable, "-c", CLIENT],
             stdin="{prompt}",
             take=["out/*"],
@@ -111,6 +111,7 @@ async def world(tmp_path: Path, script: Any = None, **settings: Any) -> AsyncIte
 
 async def test_a_rollout_from_its_files_to_its_diff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "sk-machine")
+    monkeypatch.chdir(tmp_path)  # a server runs in its own folder
     async with world(tmp_path) as at:
         answer = await at.run()
         assert answer.status_code == 200, answer.text

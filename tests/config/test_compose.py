@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from nemo_gym.config import paths
 from nemo_gym.config.compose import compose
 
 
@@ -164,6 +165,8 @@ def test_job_and_capture_paths(folder):
     assert composed.capture().dir == "/somewhere/out/captures"
     assert str(composed.logs()) == "/somewhere/out/logs"
     assert compose([]).capture().dir.endswith("results/captures")
+    for said, means in (("copies", str(paths.absolute("copies"))), ("s3://bucket/copies", "s3://bucket/copies")):
+        assert compose([f"++capture.upload={said}"]).capture().upload == means
 
 
 def test_what_several_import_is_merged_once_and_below_the_first(folder):

@@ -28,14 +28,21 @@ from nemo_gym.sandbox import (
     rewrite_image,
 )
 from nemo_gym.sandbox.utils import CPU_CAP_ENV_VARS, cpu_cap_env
+from tests.project import from_root
 
 
-def sandbox(folder: Path, **spec: Any) -> AsyncSandbox:
+def sandbox(folder: Path | str, **spec: Any) -> AsyncSandbox:
     return AsyncSandbox({"local": {"workspace_root": str(folder)}}, SandboxSpec(**spec))
 
 
-async def test_a_command_finds_its_files_and_leaves_others(tmp_path: Path) -> None:
-    async with sandbox(tmp_path, files={"in/a.txt": "héllo"}, env={"WHO": "me"}, workdir="in") as box:
+async def test_a_command_finds_its_files_and_leaves_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")  # a server runs in its own folder
+    async with sandbox(
+        from_root(tmp_path),
+        files={"in/a.txt": "héllo"},
+        env={"WHO": "me"},
+        workdir="in",
+    ) as box:
         result = await box.exec("cat a.txt; echo $WHO $MORE >out.txt; echo oops >&2; exit 3", env={"MORE": "too"})
         assert result == SandboxExecResult("héllo", "oops\n", 3)
         await box.download("in/out.txt", tmp_path / "fetched" / "out.txt")

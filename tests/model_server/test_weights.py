@@ -12,6 +12,7 @@ import pytest
 from pydantic import PrivateAttr
 
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
+from nemo_gym.config import paths
 from nemo_gym.engines.weights import Weights
 from nemo_gym.model_server.app import ModelApp
 from nemo_gym.web.peers import ServerClient
@@ -58,7 +59,8 @@ async def test_new_weights_raise_the_version() -> None:
         assert 0 <= body["paused_s"] <= body["seconds"]
         assert ("pause", "keep") in server._replica.steps
         assert (await client.get("/policy_version")).json() == {"policy_version": 1}
-        answer = await client.post("/weights", json={"path": "/newer", "policy_version": 9})
+        answer = await client.post("/weights", json={"path": "newer", "policy_version": 9})
+        assert server._weights._source == str(paths.project_root() / "newer")
         assert answer.json()["policy_version"] == 9
         assert ("pause", "wait") in server._replica.steps
         assert (await client.put("/policy_version", json={"policy_version": 10})).status_code == 409

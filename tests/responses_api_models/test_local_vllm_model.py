@@ -262,6 +262,16 @@ def test_nothing_that_is_for_a_machine_without_a_gpu_is_said_on_one(monkeypatch)
         assert {name in environment for name in ("VLLM_CPU_KVCACHE_SPACE", "TORCHDYNAMO_DISABLE")} == {said}
 
 
+def test_places_are_told_whole_and_names_of_a_hub_as_they_are(tmp_path, monkeypatch):
+    (tmp_path / "drafter").mkdir()
+    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(tmp_path))
+    said = {"tokenizer": "models/tiny_policy", "speculative_config": {"model": "drafter", "num_speculative_tokens": 2}}
+    told = engine_arguments(Path("/m"), 1.0, {**said, "hf_config_path": "nobody/there", "load_format": "models"}, {})
+    assert told["tokenizer"] == str(ROOT / "models/tiny_policy")
+    assert told["speculative_config"] == {"model": str(tmp_path / "drafter"), "num_speculative_tokens": 2}
+    assert (told["hf_config_path"], told["load_format"]) == ("nobody/there", "models")
+
+
 def test_replicas_that_share_a_machine_share_its_cores_unless_the_operator_binds_them(monkeypatch):
     for gpus, own, threads in ((0.0, {}, "2"), (1.0, {}, None), (0.0, {"VLLM_CPU_OMP_THREADS_BIND": "0-1"}, None)):
         environment: dict[str, str] = dict(own)

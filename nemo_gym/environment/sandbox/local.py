@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ...config import paths
 from .kinds import SandboxExecResult, SandboxHandle, SandboxSpec, SandboxStatus
 
 _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -40,7 +41,7 @@ class LocalProvider:
         default_timeout_s: float = 180.0,
         concurrency: int = 8,
     ) -> None:
-        self._root = str(Path(workspace_root).expanduser()) if workspace_root else None
+        self._root = str(paths.absolute(workspace_root)) if workspace_root else None
         self._shell = shell if Path(shell).exists() else "/bin/sh"
         self._default_timeout_s = default_timeout_s
         self._slots = asyncio.Semaphore(concurrency)
