@@ -15,10 +15,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from . import cluster
 from .placement import Placement, placement
 from .ray_engine import RayEngine
 from .replica import Replica
+from .split import PREFILL, Order, SplitEngine
 from .start import check_arguments, said, written_arguments
 from .vllm_actor import VllmActor
 from .weights import InFlight
@@ -32,6 +35,18 @@ _DRAIN_S = 600.0
 _CONCURRENCY = 4096
 _ALWAYS = -1
 """Ray restarts an actor whenever it ends; how often that may be is counted here."""
+
+
+class Prefill(Struct, frozen=True):
+    """Args:
+    engine_args: of its replicas, `model` among them.
+    order, handoff: see split.py.
+    """
+
+    engine_args: dict[str, Any]
+    replicas: int = 1
+    order: Order = "prefill_first"
+    handoff: dict[str, Any] = {}
 
 
 class Deployment:
@@ -49,6 +64,7 @@ class Deployment:
     in_flight: what becomes of running calls when new weights are loaded.
     adapters: LoRA's, name -> folder.
     spare: replicas that may be added later, where Ray is a local one.
+    prefill: a pool that computes prompts for the others; None: each computes its own.
     """
 
     actor: type[VllmActor] = VllmActor
@@ -74,15 +90,23 @@ class Deployment:
         in_flight: InFlight = "wait",
         adapters: Mapping[str, str] | None = None,
         spare: int = 0,
+        prefill: Prefill | None = None,
     ) -> None:
-        self.engine = RayEngine(
-            tries=tries,
-            seconds=seconds,
-            most_tokens=most_tokens,
-            max_queue=max_queue,
-            model=str(engine_args["model"]),
-            in_flight=in_flight,
+        options: dict[str, Any] = {
+            "tries": tries,
+            "seconds": seconds,
+            "most_tokens": most_tokens,
+            "max_queue": max_queue,
+            "model": str(engine_args["model"]),
+            "in_flight": in_flight,
+        }
+        self.engine: RayEngine = (
+            RayEngine(**options)
+            if prefill is None
+            else SplitEngine(order=prefill.order, handoff=prefill.handoff, **options)
         )
+        self._prefill_args = None if prefill is None else prefill.engine_args
+        self._prefills = 0 if prefill is None else prefill.replicas
         self._adapters = dict(adapters or {})
         self._engine_args = dict(engine_args)
         self._spare = spare
@@ -104,10 +128,13 @@ class Deployment:
         """Returns when every replica has given a token; whatever fails, nothing of it is left."""
         if known := await asyncio.to_thread(written_arguments):
             check_arguments(self._engine_args, known)  # the actor does so too, once it has imported vLLM
+            check_arguments(self._prefill_args or {}, known, "prefill.engine_args")
         telling = asyncio.get_running_loop().create_task(self._tell())
         try:
             await cluster.connect(self._address, self._cpus)
             self._connected = True
+            for _ in range(self._prefills):
+                await self._place(PREFILL)
             for _ in range(self._replicas):
                 await self._place()
             await asyncio.gather(*(replica.start(self._start_s) for replica in self.engine.replicas))
@@ -120,9 +147,9 @@ class Deployment:
         self.progress = ""
         self._watch = asyncio.get_running_loop().create_task(self._watch_replicas())
 
-    async def add(self) -> str:
+    async def add(self, kind: Literal["vllm", "prefill"] = "vllm") -> str:
         """One more replica, with the current weights; its name when it is ready."""
-        replica = await self._place()
+        replica = await self._place(kind)
         try:
             await replica.start(self._start_s)
         except BaseException:
@@ -133,18 +160,19 @@ class Deployment:
     async def remove(self, name: str, seconds: float = _DRAIN_S) -> bool:
         """Ends a replica when its calls have ended; False when some had not in time, and are asked anew elsewhere."""
         replica = next(one for one in self.engine.replicas if one.name == name)
-        drained = await self.engine.pool.drain(name, until=asyncio.get_running_loop().time() + seconds)
+        drained = await self.engine.pool_of(replica).drain(name, until=asyncio.get_running_loop().time() + seconds)
         await self._end(replica)
         return drained
 
-    async def _place(self) -> Replica:
+    async def _place(self, kind: str = "vllm") -> Replica:
         import ray
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        name = f"vllm-{self._numbers}"
+        name = f"{kind}-{self._numbers}"
         self._numbers += 1
         where = self._placement
+        arguments = self._prefill_args if self._prefill_args is not None and kind == PREFILL else self._engine_args
         self.progress = f"Ray is asked for {name}'s place"
         if self._address == "local" and _short(where, ray.cluster_resources()):  # it never grows: no need to wait
             raise RuntimeError(_no_room(name, where, ray.cluster_resources()))
@@ -165,7 +193,7 @@ class Deployment:
         )
         replica = Replica(
             name,
-            actor.remote(self._engine_args | where.engine_args, self._gpus, name, self._adapters, self._threads()),
+            actor.remote(arguments | where.engine_args, self._gpus, name, self._adapters, self._threads()),
             restart_s=self._start_s,
             restarts=self._max_restarts,
             window_s=self._window_s,
@@ -178,7 +206,8 @@ class Deployment:
     @property
     def _cpus(self) -> int:
         """That the replicas ask for, all together."""
-        return (self._replicas + self._spare) * int(sum(bundle["CPU"] for bundle in self._placement.bundles))
+        replicas = self._prefills + self._replicas + self._spare
+        return replicas * int(sum(bundle["CPU"] for bundle in self._placement.bundles))
 
     def _threads(self) -> int | None:
         """Of each worker, where there is no GPU and several share this machine: all would keep to the same cores, those

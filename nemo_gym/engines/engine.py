@@ -31,8 +31,10 @@ class EngineRequest(Struct, frozen=True):
     """What the ids are of, for an engine that takes only text (`takes_ids` is false)."""
     affinity: str | None = None
     """Rollout id: routing, and so the prefix cache."""
+    endless: bool = False
+    """Only its length ends it: the token is not wanted, but what was computed for it."""
     handoff: Mapping[str, Any] | None = None
-    """KV transfer; never leaves the deployment."""
+    """KV transfer, as vLLM's connectors read it; never leaves the deployment."""
 
 
 class EngineOutput(Struct, frozen=True):

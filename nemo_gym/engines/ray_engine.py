@@ -20,6 +20,8 @@ from .replica import ABORTED, Replica
 from .room import room
 from .weights import InFlight, Weights
 
+STALE = "stale_prompt"
+"""The code of a call whose prompt was computed with other weights."""
 _GUESS = 256.0
 """Tokens of a reply, before any call has ended."""
 _NEWEST = 0.05
@@ -61,15 +63,24 @@ class RayEngine:
         known = [replica.context for replica in self.replicas if replica.context is not None]
         return min(known, default=None)
 
+    @property
+    def pools(self) -> tuple[Pool[Replica], ...]:
+        return (self.pool,)
+
+    def pool_of(self, replica: Replica) -> Pool[Replica]:
+        """The one that it is in when it is ready."""
+        return self.pool
+
     def changed(self, replica: Replica) -> None:
         """Called when a replica's state has changed."""
-        self.pool.remove(replica.name)
+        pool = self.pool_of(replica)
+        pool.remove(replica.name)
         if replica.state == "ready":
-            self.pool.refuse(None)
-            self.pool.add(replica.name, replica, most_tokens=self._most_tokens or replica.capacity)
-        elif all(one.state == "lost" for one in self.replicas):
+            pool.refuse(None)
+            pool.add(replica.name, replica, most_tokens=self._most_tokens or replica.capacity)
+        elif all(one.state == "lost" for one in self.replicas if self.pool_of(one) is pool):
             words = f"no engine replica is left: {replica.name} {replica.why}"
-            self.pool.refuse(ModelError(503, "unreachable", words, retry_after=30.0))
+            pool.refuse(ModelError(503, "unreachable", words, retry_after=30.0))
 
     async def generate(
         self,
@@ -77,23 +88,42 @@ class RayEngine:
         on_piece: Callable[[EnginePiece], None] | None = None,
         on_attempt: Callable[[Attempt], None] | None = None,
     ) -> EngineReply:
+        return await self._answer(self.pool, request, on_piece, on_attempt)
+
+    async def _answer(
+        self,
+        pool: Pool[Replica],
+        request: EngineRequest,
+        on_piece: Callable[[EnginePiece], None] | None,
+        on_attempt: Callable[[Attempt], None] | None,
+        computed_by: int | None = None,
+    ) -> EngineReply:
+        """Args:
+        computed_by: the version of the weights that its prompt was computed with elsewhere, if it was.
+        """
         asked = _Asked(request, on_piece)
         left = room(len(request.prompt_ids), self.context)
         try:
             reply = await self._attempts.answer(
-                self.pool, asked, lambda replica: self._ask(replica, asked), tokens=self._expected(request, left)
+                pool,
+                asked,
+                lambda replica: self._ask(replica, asked, computed_by),
+                tokens=self._expected(request, left),
             )
         finally:
             if on_attempt is not None:
                 for attempt in asked.attempts:
                     on_attempt(attempt)
-        lengths = sum(len(output.tokens.ids or ()) for output in reply.outputs)
-        self._reply_tokens += _NEWEST * (lengths / max(1, len(reply.outputs)) - self._reply_tokens)
+        if not request.endless:
+            lengths = sum(len(output.tokens.ids or ()) for output in reply.outputs)
+            self._reply_tokens += _NEWEST * (lengths / max(1, len(reply.outputs)) - self._reply_tokens)
         return reply
 
-    async def _ask(self, replica: Replica, asked: _Asked) -> EngineReply:
+    async def _ask(self, replica: Replica, asked: _Asked, computed_by: int | None) -> EngineReply:
         if self.weights.state != "serving":
             await self.weights.admitted()
+        if computed_by not in (None, self.weights.version):
+            raise ModelError(409, "invalid", "the weights have changed since the prompt was computed", code=STALE)
         return await replica.generate(uuid7(), asked.request, asked.piece if asked.wants_pieces else None)
 
     def _expected(self, request: EngineRequest, left: int | None) -> int:

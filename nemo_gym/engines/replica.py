@@ -144,6 +144,8 @@ class Replica:
             request.prompt_logprobs,
             request.adapter,
             request.ends,
+            request.endless,
+            request.handoff,
         )
         return _reply(self._given(answer))
 
@@ -156,7 +158,14 @@ class Replica:
         whole = Gathered(0)
         answer: ActorReply | None = None
         stream = self._handle.stream.options(num_returns="streaming").remote(
-            call_id, prompt, request.sampling, request.guide, request.adapter, request.ends
+            call_id,
+            prompt,
+            request.sampling,
+            request.guide,
+            request.adapter,
+            request.ends,
+            request.endless,
+            request.handoff,
         )
         try:
             with self._failures():
@@ -318,7 +327,8 @@ class Replica:
 
 def _reply(answer: ActorReply) -> EngineReply:
     prompt = None if answer.prompt_logprobs is None else _array("f", answer.prompt_logprobs)
-    return EngineReply(tuple(_output(output) for output in answer.outputs), answer.cached, prompt)
+    outputs = tuple(_output(output) for output in answer.outputs)
+    return EngineReply(outputs, answer.cached, prompt, handoff=answer.handoff)
 
 
 def _output(output: ActorOutput) -> EngineOutput:

@@ -68,20 +68,21 @@ def written_arguments() -> list[str]:
     return []
 
 
-def check_arguments(arguments: Mapping[str, Any], names: Collection[str]) -> None:
+def check_arguments(arguments: Mapping[str, Any], names: Collection[str], where: str = "engine_args") -> None:
     """Raises ValueError that names each argument that vLLM does not have.
 
     Args:
         names: of those that it has.
+        where: in the configuration they are.
     """
     wrong = [name for name in arguments if name not in names]
     if wrong:
-        raise ValueError("; ".join(_no_such(name, names) for name in wrong))
+        raise ValueError("; ".join(f"{where}.{_no_such(name, names)}" for name in wrong))
 
 
 def _no_such(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(names), n=1)
-    return f"engine_args.{name}: vLLM has no such argument" + (f"; {near[0]} is one" if near else "")
+    return f"{name}: vLLM has no such argument" + (f"; {near[0]} is one" if near else "")
 
 
 class ErrorLog:

@@ -58,6 +58,8 @@ class ActorReply(Struct, frozen=True):
     cached: int | None
     prompt_logprobs: np.ndarray | None = None
     """float32; the first is not a number."""
+    handoff: Mapping[str, Any] | None = None
+    """What its connector tells whoever goes on with this prompt."""
 
 
 class ActorFailure(Struct, frozen=True):
@@ -86,6 +88,7 @@ class VllmActor:
         os.environ["VLLM_RPC_BASE_PATH"] = self._sockets
         if gpus == 0:
             forked.begin()
+        from vllm.config import KVTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -95,6 +98,8 @@ class VllmActor:
             "worker_extension_cls": f"{__package__}.worker.WeightsWorker",
         } | dict(engine_args)
         check_arguments(args, [field.name for field in dataclasses.fields(AsyncEngineArgs)])
+        if isinstance(transfer := args.get("kv_transfer_config"), Mapping):
+            args["kv_transfer_config"] = KVTransferConfig(**transfer)
         say(name, f"{args.get('model')} is loaded")
         try:
             self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**args))
@@ -132,12 +137,14 @@ class VllmActor:
         prompt_logprobs: bool = False,
         adapter: str | None = None,
         ends: Sequence[int] = (),
+        endless: bool = False,
+        handoff: Mapping[str, Any] | None = None,
     ) -> ActorReply | ActorFailure:
         """One whole answer; cancelling the task aborts the generation."""
         final = None
         try:
             async for output in self._generated(
-                call_id, prompt_ids, sampling, guide, prompt_logprobs, "FINAL_ONLY", adapter, ends
+                call_id, prompt_ids, sampling, guide, prompt_logprobs, "FINAL_ONLY", adapter, ends, endless, handoff
             ):
                 final = output
         except Exception as error:
@@ -145,7 +152,7 @@ class VllmActor:
         assert final is not None
         outputs = tuple(self._output(output, sampling.logprobs) for output in final.outputs)
         prompt = _first_each(final.prompt_logprobs) if prompt_logprobs else None
-        return ActorReply(outputs, final.num_cached_tokens, prompt)
+        return ActorReply(outputs, final.num_cached_tokens, prompt, final.kv_transfer_params)
 
     async def stream(
         self,
@@ -155,12 +162,16 @@ class VllmActor:
         guide: Mapping[str, Any] | None = None,
         adapter: str | None = None,
         ends: Sequence[int] = (),
+        endless: bool = False,
+        handoff: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[ActorReply | ActorFailure]:
         """The same of one choice, in pieces that are gathered for a while; the last one has the finish."""
         waiting: list[ActorOutput] = []
         sent = -math.inf
         try:
-            async for output in self._generated(call_id, prompt_ids, sampling, guide, False, "DELTA", adapter, ends):
+            async for output in self._generated(
+                call_id, prompt_ids, sampling, guide, False, "DELTA", adapter, ends, endless, handoff
+            ):
                 waiting += [self._output(one, sampling.logprobs) for one in output.outputs]
                 now = time.monotonic()
                 if output.finished or now - sent >= _GATHER_S:
@@ -190,6 +201,8 @@ class VllmActor:
         kind: Literal["FINAL_ONLY", "DELTA"],
         adapter: str | None,
         ends: Sequence[int],
+        endless: bool,
+        handoff: Mapping[str, Any] | None,
     ) -> AsyncIterator[Any]:
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -201,6 +214,10 @@ class VllmActor:
             fields["prompt_logprobs"] = 0
         if ends:
             fields["stop_token_ids"] = [*fields.get("stop_token_ids", ()), *ends]
+        if endless:
+            fields |= {"ignore_eos": True, "stop": None, "stop_token_ids": None}
+        if handoff is not None:
+            fields["extra_args"] = {"kv_transfer_params": dict(handoff)}
         params = SamplingParams(output_kind=RequestOutputKind[kind], **fields)
         given: AsyncIterator[Any] = self._engine.generate(
             TokensPrompt(prompt_token_ids=prompt_ids.tolist()), params, call_id, lora_request=self._lora(adapter)
@@ -238,7 +255,8 @@ class VllmActor:
     async def check(self) -> int:
         """One real token; the policy version it bears."""
         self._checks += 1
-        reply = await self.generate(f"check-{self._checks}", np.zeros(1, dtype=np.int32), Sampling(max_tokens=1))
+        prompt = np.zeros(2, dtype=np.int32)  # connectors hand over all but the last token, and some cannot of none
+        reply = await self.generate(f"check-{self._checks}", prompt, Sampling(max_tokens=1))
         if isinstance(reply, ActorFailure):
             raise RuntimeError(reply.message)
         return self._weights.version

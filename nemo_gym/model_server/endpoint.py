@@ -143,7 +143,7 @@ class EndpointModel(SimpleResponsesAPIModel):
         from .replicas import ReplicaMetrics
 
         app = super().setup_webserver()
-        app.metrics.registry.register(ReplicaMetrics(lambda: self._pool))
+        app.metrics.registry.register(ReplicaMetrics(lambda: () if self._pool is None else (self._pool,)))
         return app
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from prometheus_client import Metric
@@ -14,16 +14,16 @@ from ..pool.pool import Pool
 
 class ReplicaMetrics(Collector):
     """Args:
-    pool: the one that is in use; None while there is none.
+    pools: those that are in use; none while there is none.
     """
 
-    def __init__(self, pool: Callable[[], Pool[Any] | None]) -> None:
-        self._pool = pool
+    def __init__(self, pools: Callable[[], Sequence[Pool[Any]]]) -> None:
+        self._pools = pools
 
     def collect(self) -> Iterator[Metric]:
-        pool = self._pool()
+        pools = self._pools()
         waiting = GaugeMetricFamily("ng_replica_queue", "Calls that wait for a place at an endpoint.")
-        waiting.add_metric([], 0 if pool is None else pool.queued)
+        waiting.add_metric([], sum(pool.queued for pool in pools))
         yield waiting
         in_flight = GaugeMetricFamily("ng_replica_in_flight", "Calls in flight at an endpoint.", labels=["replica"])
         shut = GaugeMetricFamily(
@@ -33,7 +33,7 @@ class ReplicaMetrics(Collector):
         opened = CounterMetricFamily(
             "ng_replica_opened", "How often it was let alone after failures.", labels=["replica"]
         )
-        for one in pool.describe() if pool is not None else ():
+        for one in (one for pool in pools for one in pool.describe()):
             name = [one["replica"]]
             in_flight.add_metric(name, one["in_flight"])
             shut.add_metric(name, one["state"] != "closed")

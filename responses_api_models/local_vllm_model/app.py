@@ -10,18 +10,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from nemo_gym.base_responses_api_model import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 from nemo_gym.config import paths
 from nemo_gym.config.types import PlaceConfig
 from nemo_gym.exchange.errors import ModelError
-from responses_api_models.local_vllm_model.arguments import adapter_folders, engine_arguments
+from responses_api_models.local_vllm_model.arguments import (
+    adapter_folders,
+    engine_arguments,
+    has_connector,
+    with_role,
+)
 from responses_api_models.local_vllm_model.names import named_as_here
 
 if TYPE_CHECKING:
     from nemo_gym.backends.tokens import TokensBackend
-    from nemo_gym.engines.deployment import Deployment
+    from nemo_gym.engines.deployment import Deployment, Prefill
     from nemo_gym.engines.engine import Engine
     from nemo_gym.engines.weights import Weights
     from nemo_gym.model_server.app import ModelApp
@@ -32,6 +37,7 @@ _OF_ENGINES = (
     "pipeline_parallel_size",
     "num_gpus",
     "placement",
+    "prefill",
     "max_tokens_in_flight",
     "engine_args",
     "adapters",
@@ -49,6 +55,22 @@ class RayConfig(PlaceConfig):
     run is on (its `ray.address`), and `local` without one."""
 
 
+class PrefillConfig(BaseModel):
+    """Replicas that compute prompts, and hand them to the others over vLLM's connector
+    (`engine_args.kv_transfer_config`)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    num_replicas: int = Field(default=1, ge=1)
+    order: Literal["prefill_first", "decode_first"] = "prefill_first"
+    """Decode is asked with what prefill says of the prompt; or both at once, with one `transfer_id`, as connectors want
+    it that push."""
+    handoff: dict[str, Any] = Field(default_factory=dict)
+    """Told to decode in each call's `kv_transfer_params` besides."""
+    engine_args: dict[str, Any] = Field(default_factory=dict)
+    """Win over those of the others."""
+
+
 class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     model_config = ConfigDict(extra="forbid")
 
@@ -64,6 +86,8 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
     pipeline_parallel_size: int = Field(default=1, ge=1)
     num_gpus: float | None = Field(default=None, ge=0)
     """Of each worker; null: 1 where there is an NVIDIA GPU, else 0."""
+    prefill: PrefillConfig | None = None
+    """null: each replica computes its prompts itself."""
     placement: Literal["pack", "spread"] = "pack"
     """A replica's workers on as few machines as there is room for, or on as many."""
     max_tokens_in_flight: int | None = Field(default=None, ge=1)
@@ -104,6 +128,9 @@ class LocalVLLMModelConfig(BaseResponsesAPIModelConfig):
         said = [name for name in _OF_ENGINES if self.deployment is not None and name in self.model_fields_set]
         if said:
             raise ValueError(f"{said[0]}: deployment {self.deployment} says that; expected it there")
+        if self.prefill is not None and not has_connector(self.engine_args):
+            words = "expected vLLM's connector over which prefill hands prompts on (prefill is set)"
+            raise ValueError(f"engine_args.kv_transfer_config.kv_connector: {words}")
         if self.served_name in self.adapters:
             raise ValueError(f"adapters.{self.served_name}: the model itself is called that: see model_name")
         return self
@@ -133,8 +160,10 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
         folder = _folder(config.model)
         gpus = gpus_of_each_worker(config)
         self._adapters = adapter_folders(config.adapters)
+        arguments, prefill = self._sides(folder, gpus)
         self._deployment = Deployment(
-            engine_arguments(folder, gpus, config.engine_args, self._adapters),
+            arguments,
+            prefill=prefill,
             replicas=config.num_replicas,
             tensor_parallel=config.tensor_parallel_size,
             pipeline_parallel=config.pipeline_parallel_size,
@@ -161,6 +190,18 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
                 await asyncio.wait([starting])
         self.policy_version.value = self._deployment.engine.weights.version
         return backend
+
+    def _sides(self, folder: Path, gpus: float) -> tuple[dict[str, Any], Prefill | None]:
+        """What vLLM is told in the replicas that reply, and in those that compute prompts for them."""
+        from nemo_gym.engines.deployment import Prefill
+
+        config, prefill = self.config, self.config.prefill
+        arguments = engine_arguments(folder, gpus, config.engine_args, self._adapters)
+        if prefill is None:
+            return arguments, None
+        computing = with_role(arguments | prefill.engine_args, "kv_producer")
+        told = Prefill(computing, prefill.num_replicas, prefill.order, prefill.handoff)
+        return with_role(arguments, "kv_consumer"), told
 
     @property
     def _ray_address(self) -> str:
@@ -229,7 +270,7 @@ class LocalVLLMModel(SimpleResponsesAPIModel):
 
         app = super().setup_webserver()
         app.metrics.registry.register(
-            ReplicaMetrics(lambda: None if self._deployment is None else self._deployment.engine.pool)
+            ReplicaMetrics(lambda: () if self._deployment is None else self._deployment.engine.pools)
         )
         return app
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nemo_gym.config import paths
 
@@ -35,6 +35,11 @@ def engine_arguments(
     }
 
 
+def has_connector(arguments: Mapping[str, Any]) -> bool:
+    transfer = arguments.get("kv_transfer_config")
+    return isinstance(transfer, Mapping) and bool(transfer.get("kv_connector"))
+
+
 def _found(told: Mapping[str, Any], names: Collection[str] = _PLACES) -> dict[str, Any]:
     """With what is there, of what may also be a name that a hub knows, by its whole path."""
     found = {name: _place(value) if name in names else value for name, value in told.items()}
@@ -45,6 +50,11 @@ def _found(told: Mapping[str, Any], names: Collection[str] = _PLACES) -> dict[st
 
 def _place(value: Any) -> Any:
     return str(paths.locate(value).resolve()) if isinstance(value, str) and paths.locate(value).exists() else value
+
+
+def with_role(arguments: Mapping[str, Any], role: Literal["kv_producer", "kv_consumer"]) -> dict[str, Any]:
+    """Those of one side of a pair; a role that was said stays."""
+    return {**arguments, "kv_transfer_config": {"kv_role": role, **arguments["kv_transfer_config"]}}
 
 
 def adapter_folders(adapters: Mapping[str, str]) -> dict[str, str]:

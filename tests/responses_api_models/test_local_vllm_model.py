@@ -306,6 +306,27 @@ def test_adapters_are_given_the_room_that_they_need(tmp_path):
         config(adapters={"tiny_policy": small})
 
 
+def test_prefill_has_a_connector_and_a_role_of_its_own():  # D1
+    with pytest.raises(
+        ValidationError, match=r"engine_args\.kv_transfer_config\.kv_connector: expected vLLM's connector"
+    ):
+        config(prefill={})
+    with pytest.raises(ValidationError, match=r"prefill\.order"):
+        config(prefill={"order": "first"}, engine_args={"kv_transfer_config": {"kv_connector": "NixlConnector"}})
+    transfer = {"kv_connector": "NixlConnector", "kv_load_failure_policy": "recompute"}
+    told = config(
+        prefill={"engine_args": {"max_num_seqs": 4}}, engine_args={"kv_transfer_config": transfer, "max_num_seqs": 9}
+    )
+    server = LocalVLLMModel(config=told, server_client=ServerClient({}))
+    decode, prefill = server._sides(Path("/m"), 1.0)
+    assert decode["kv_transfer_config"] == {"kv_role": "kv_consumer", **transfer}
+    assert prefill.engine_args["kv_transfer_config"] == {"kv_role": "kv_producer", **transfer}
+    assert (decode["max_num_seqs"], prefill.engine_args["max_num_seqs"], prefill.replicas) == (9, 4, 1)
+    both = config(prefill={}, engine_args={"kv_transfer_config": {**transfer, "kv_role": "kv_both"}})
+    decode, prefill = LocalVLLMModel(config=both, server_client=ServerClient({}))._sides(Path("/m"), 1.0)
+    assert decode["kv_transfer_config"]["kv_role"] == prefill.engine_args["kv_transfer_config"]["kv_role"] == "kv_both"
+
+
 @pytest.mark.parametrize("kind", ["local", "endpoint"])
 async def test_a_renderer_that_nobody_knows_is_refused_at_the_start(kind):
     if kind == "local":
