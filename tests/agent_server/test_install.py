@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,7 @@ def test_what_a_killed_installer_left_is_done_anew(cache: Path) -> None:
 
 def test_no_npm_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.setattr(install, "_of_extra", lambda: None)
     with pytest.raises(CannotInstall, match=r"agent@1\.2\.3 is not installed and there is no npm.*agent-1\.2\.3"):
         install.install(AGENT)
     monkeypatch.undo()
@@ -124,9 +126,26 @@ def test_a_node_that_is_too_old_is_replaced(cache: Path, monkeypatch: pytest.Mon
     node = cache.parents[1] / "bin" / "node"
     node.write_text("#!/bin/sh\necho v20.20.2\n")
     node.chmod(0o755)
+    monkeypatch.setattr(install, "_of_extra", lambda: None)
     assert install._node((20, 6)) == str(node)
     with pytest.raises(CannotInstall, match=r"node-linux-(x64|arm64)@24"):  # what this npm gives is no node
         install._node((24, 16))
+
+
+@pytest.mark.ci
+def test_the_extra_is_enough_where_there_is_no_node(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "extra")]
+    subprocess.run([*pip, *extras["agents"]], check=True, timeout=300)
+    monkeypatch.syspath_prepend(str(tmp_path / "extra"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    package = Package("semver", "semver", "7.7.2", ("semver/bin/semver.js",), node=(24, 16))
+    program = install._command(package)
+    assert Path(program[0]).is_relative_to(tmp_path / "extra")
+    said = subprocess.run([*program, "1.2.3", "-i", "minor"], capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.strip() == "1.3.0"
 
 
 def test_versions_are_exact() -> None:
