@@ -2,6 +2,7 @@
 
 from nemo_gym.config.types import (
     ROLLOUT_PATH_PREFIX,
+    TOKEN_CAPTURE_PATH_SEGMENT,
     AgentServerRef,
     AggregateMetrics,
     AggregateMetricsRequest,
@@ -20,6 +21,7 @@ from nemo_gym.config.types import (
 
 __all__ = [
     "ROLLOUT_PATH_PREFIX",
+    "TOKEN_CAPTURE_PATH_SEGMENT",
     "AgentServerRef",
     "AggregateMetrics",
     "AggregateMetricsRequest",

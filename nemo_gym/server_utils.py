@@ -1,6 +1,9 @@
 """Names that environments and agents import: servers, sessions and calls between them."""
 
 from nemo_gym.config.types import ROLLOUT_PATH_PREFIX, BaseRunServerInstanceConfig, BaseServerConfig
+from nemo_gym.web.client import GlobalAIOHTTPAsyncClientConfig
+from nemo_gym.web.client import begin as set_global_aiohttp_client
+from nemo_gym.web.client import session as get_global_aiohttp_client
 from nemo_gym.web.correlation import ROLLOUT_HEADER, apply_rollout_prefix, rollout_path, rollout_path_prefix
 from nemo_gym.web.peers import ServerClient, get_response_json, raise_for_status, request
 from nemo_gym.web.service import (
@@ -12,16 +15,21 @@ from nemo_gym.web.service import (
 )
 from nemo_gym.web.session import SESSION_ID_KEY
 
+_GLOBAL_AIOHTTP_CLIENT = None
+"""For tests of environments that take it away and put it back; sessions are kept by loop (`web/client.py`)."""
+
 __all__ = [
     "ROLLOUT_HEADER",
     "ROLLOUT_PATH_PREFIX",
     "SESSION_ID_KEY",
     "BaseRunServerInstanceConfig",
     "BaseServerConfig",
+    "GlobalAIOHTTPAsyncClientConfig",
     "ServerClient",
     "SimpleServer",
     "apply_rollout_prefix",
     "get_first_server_config_dict",
+    "get_global_aiohttp_client",
     "get_global_config_dict",
     "get_response_json",
     "get_server_url",
@@ -30,4 +38,5 @@ __all__ = [
     "request",
     "rollout_path",
     "rollout_path_prefix",
+    "set_global_aiohttp_client",
 ]

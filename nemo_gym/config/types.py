@@ -18,6 +18,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 Kind = Literal["responses_api_models", "responses_api_agents", "resources_servers"]
 KINDS: tuple[Kind, ...] = ("responses_api_models", "responses_api_agents", "resources_servers")
 ROLLOUT_PATH_PREFIX = "ng-rollout"
+TOKEN_CAPTURE_PATH_SEGMENT = "training-token-capture"
+"""Under the name that environments import; no call has it here, since tokens are always recorded."""
 
 
 class ConfigError(Exception):

@@ -10,28 +10,43 @@ import socket
 from weakref import WeakKeyDictionary
 
 import aiohttp
+from pydantic import BaseModel, Field
 
 TIMEOUT = aiohttp.ClientTimeout(total=3600, sock_connect=10)
 _KEEPALIVE_S = 15  # shorter than a server's own (serve.py), so that no request meets a connection being closed
-_LIMIT = 4096
 
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
 
 
+class GlobalAIOHTTPAsyncClientConfig(BaseModel):
+    """How many connections there may be at a time; 0: any number. Under the name that scripts import."""
+
+    global_aiohttp_connector_limit: int = Field(default=4096, ge=0)
+    global_aiohttp_connector_limit_per_host: int = Field(default=0, ge=0)
+
+
 def session() -> aiohttp.ClientSession:
     """The session of the running loop."""
-    loop = asyncio.get_running_loop()
-    found = _sessions.get(loop)
-    if found is None or found.closed:
-        found = _sessions[loop] = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=_LIMIT, keepalive_timeout=_KEEPALIVE_S, socket_factory=_socket, enable_cleanup_closed=False
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=TIMEOUT,
-            auto_decompress=True,
-        )
-    return found
+    found = _sessions.get(asyncio.get_running_loop())
+    return begin() if found is None or found.closed else found
+
+
+def begin(config: GlobalAIOHTTPAsyncClientConfig | None = None) -> aiohttp.ClientSession:
+    """A session of the running loop, from now on."""
+    limits = config or GlobalAIOHTTPAsyncClientConfig()
+    made = _sessions[asyncio.get_running_loop()] = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=limits.global_aiohttp_connector_limit,
+            limit_per_host=limits.global_aiohttp_connector_limit_per_host,
+            keepalive_timeout=_KEEPALIVE_S,
+            socket_factory=_socket,
+            enable_cleanup_closed=False,
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=TIMEOUT,
+        auto_decompress=True,
+    )
+    return made
 
 
 async def close() -> None:

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from aiohttp import ClientConnectorError, ClientResponse, ClientResponseError
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from . import client
 from .body import dumps, loads
@@ -26,30 +27,56 @@ _PLAIN = re.compile(r"[!#-+\--:<-\[\]-~]*")
 """What a cookie's value may hold unquoted (RFC 6265, cookie-octet)."""
 
 
-class ServerClient:
+class ServerClient(BaseModel):
     """Calls the servers of this run by name.
 
     Args:
         base_urls: instance name to base URL.
         kinds: instance name to kind, where it is known.
-        global_config_dict: in place of both, a configuration whose servers have a host and a port.
-        head_server_config: kept for callers that give it; addresses are never asked of a head server here.
         key: given with each call that has none, where the run's servers ask for one.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    head_server_config: Any = None
+    """Kept for callers that give it; addresses are never asked of a head server here."""
+    global_config_dict: Any = None
+    """The run's servers in the three levels of a configuration: as it was given, else with their addresses only. One
+    that is given may name servers with a host and a port, in the place of `base_urls` and `kinds`."""
+    _server_base_urls: dict[str, str] = PrivateAttr(default_factory=dict)
+    _kinds: dict[str, str] = PrivateAttr(default_factory=dict)
+    _headers: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def __init__(
         self,
         base_urls: Mapping[str, str] | None = None,
         kinds: Mapping[str, str] | None = None,
         *,
-        global_config_dict: Mapping[str, Any] | None = None,
-        head_server_config: Any = None,
         key: str = "",
+        **fields: Any,
     ) -> None:
-        found = _servers(global_config_dict or {})
-        self.base_urls = {name: url for name, (_, url) in found.items()} | dict(base_urls or {})
-        self.kinds = {name: kind for name, (kind, _) in found.items()} | dict(kinds or {})
-        self.headers = {"authorization": f"Bearer {key}"} if key else {}
+        super().__init__(**fields)
+        found = _servers(self.global_config_dict or {})
+        self._server_base_urls = {name: url for name, (_, url) in found.items()} | dict(base_urls or {})
+        self._kinds = {name: kind for name, (kind, _) in found.items()} | dict(kinds or {})
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        if self.global_config_dict is None:
+            self.global_config_dict = _described(self._server_base_urls, self._kinds)
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        return [("servers", sorted(self._server_base_urls))]
+
+    @property
+    def base_urls(self) -> dict[str, str]:
+        return self._server_base_urls
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return self._kinds
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._headers
 
     @classmethod
     def of_run(cls, run: Run, answer: Mapping[str, Any]) -> ServerClient:
@@ -79,8 +106,8 @@ class ServerClient:
         """A call that says which rollout it is made in, unless its path does."""
         if not url_path.startswith(ROLLOUT_PREFIX) and (about := rollout_headers()):
             kwargs["headers"] = about | dict(kwargs.get("headers") or {})
-        if self.headers and not any(name.lower() == "authorization" for name in kwargs.get("headers") or {}):
-            kwargs["headers"] = self.headers | dict(kwargs.get("headers") or {})
+        if self._headers and not any(name.lower() == "authorization" for name in kwargs.get("headers") or {}):
+            kwargs["headers"] = self._headers | dict(kwargs.get("headers") or {})
         return await request(method, self.base_url(server_name) + url_path, **kwargs)
 
     async def get(self, server_name: str, url_path: str, **kwargs: Any) -> ClientResponse:
@@ -90,25 +117,28 @@ class ServerClient:
         return await self.request(server_name, url_path, "POST", **kwargs)
 
     def base_url(self, server_name: str) -> str:
-        url = self.base_urls.get(server_name)
+        known = self._server_base_urls
+        url = known.get(server_name)
         if url is None:
-            near = get_close_matches(server_name, self.base_urls, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(self.base_urls)) or 'none'}"
+            near = get_close_matches(server_name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known)) or 'none'}"
             raise ValueError(f"no server of this run is named {server_name!r}: {hint}")
         return url.rstrip("/")
 
-    @property
-    def global_config_dict(self) -> dict[str, Any]:
-        """The run's servers in the three levels of a configuration, with their addresses only."""
-        described = {}
-        for name, url in self.base_urls.items():
-            host, _, port = url.rstrip("/").rpartition("://")[2].rpartition(":")
-            address = _Attributes(host=host, port=int(port) if port.isdigit() else port)
-            described[name] = {self.kinds.get(name, "resources_servers"): {name: address}}
-        return described
+    def _resolve_base_url(self, server_name: str) -> str:
+        return self.base_url(server_name)
 
     def _build_server_base_url(self, server_config: Mapping[str, Any]) -> str:
         return f"http://{server_config['host']}:{server_config['port']}"
+
+
+def _described(base_urls: Mapping[str, str], kinds: Mapping[str, str]) -> dict[str, Any]:
+    described = {}
+    for name, url in base_urls.items():
+        host, _, port = url.rstrip("/").rpartition("://")[2].rpartition(":")
+        address = _Attributes(host=host, port=int(port) if port.isdigit() else port)
+        described[name] = {kinds.get(name, "resources_servers"): {name: address}}
+    return described
 
 
 def _servers(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -180,7 +210,8 @@ async def raise_for_status(response: ClientResponse, content: bytes | None = Non
     """Raise a ClientResponseError that carries the answer's body as `response_content`."""
     if response.ok:
         return
-    content = await response.read() if content is None else content
+    if content is None:
+        content = await response.content.read() or await response.read()  # the latter has what was read before
     try:
         response.raise_for_status()
     except ClientResponseError as error:

@@ -99,7 +99,10 @@ def get_first_server_config_dict(config: Mapping[str, Any], name: str) -> Any:
 
 
 def get_server_url(name: str) -> str:
-    """A peer's base URL."""
+    """A peer's base URL; by `server_utils.get_global_config_dict`, where a test of an environment has replaced that."""
+    said = getattr(sys.modules.get("nemo_gym.server_utils"), "get_global_config_dict", get_global_config_dict)
+    if said is not get_global_config_dict:
+        return ServerClient(global_config_dict=said()).base_url(name)
     return ServerClient(_context.servers if _context else {}).base_url(name)
 
 
@@ -145,6 +148,10 @@ class SimpleServer(BaseModel):
         """A failure in a route is logged whole and answered with a body that says what kind it was."""
         app.add_exception_handler(ClientResponseError, _peer_failed)
         app.add_exception_handler(Exception, _failed)
+
+    def setup_cancellation_middleware(self, app: FastAPI) -> None:
+        """A caller that hangs up ends what its request does."""
+        app.add_middleware(CancelOnHangUp)
 
     @classmethod
     def config_class(cls) -> type[BaseRunServerInstanceConfig]:
@@ -218,7 +225,7 @@ class SimpleServer(BaseModel):
             self.setup_exception_middleware(app)
             _close_client_at_end(app)
             app.add_middleware(AnswersBugs)  # here, since a test of an app by itself wants the exception
-            app.add_middleware(CancelOnHangUp)
+            self.setup_cancellation_middleware(app)
         return app
 
 

@@ -43,6 +43,8 @@ async def test_a_command_finds_its_files_and_leaves_others(tmp_path: Path, monke
         env={"WHO": "me"},
         workdir="in",
     ) as box:
+        assert await box.status() is SandboxStatus.UNKNOWN  # environments start it themselves, and catch what fails
+        await box.start()
         result = await box.exec("cat a.txt; echo $WHO $MORE >out.txt; echo oops >&2; exit 3", env={"MORE": "too"})
         assert result == SandboxExecResult("héllo", "oops\n", 3)
         await box.download("in/out.txt", tmp_path / "fetched" / "out.txt")
@@ -58,11 +60,13 @@ async def test_a_command_finds_its_files_and_leaves_others(tmp_path: Path, monke
 async def test_nothing_of_this_process_reaches_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     async with sandbox(tmp_path) as box:
+        await box.start()
         assert "SOME_API_KEY" not in (await box.exec("env")).stdout
 
 
 async def test_a_command_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path) -> None:
     async with sandbox(tmp_path) as box:
+        await box.start()
         result = await box.exec("echo $$ >pid; sleep 600 & sleep 600", timeout_s=2)
         assert (result.error_type, result.return_code) == ("timeout", 125)
         text = (await box.exec("cat pid")).stdout
@@ -139,7 +143,7 @@ async def test_an_end_that_failed_may_be_tried_again() -> None:
 
 async def test_misuse_is_told() -> None:
     box = AsyncSandbox({"local": None})
-    with pytest.raises(RuntimeError, match="not started"):
+    with pytest.raises(RuntimeError, match="not been started"):
         await box.exec("ls")
     with pytest.raises(ValueError, match="expected a SandboxSpec"):
         await box.start()
@@ -223,6 +227,7 @@ async def test_it_is_not_for_code_that_is() -> None:
 async def test_commands_on_this_machine_by_its_settings(tmp_path: Path) -> None:
     settings = {"workspace_root": str(tmp_path), "shell": "/bin/sh", "default_timeout_s": 0.2, "concurrency": 1}
     async with AsyncSandbox({"local": settings}, SandboxSpec()) as box:
+        await box.start()
         late = await box.exec("sleep 60", timeout_s=None)
         assert (late.error_type, late.stderr) == ("timeout", "the command took longer than 0.2 s")
         results = await asyncio.gather(*(box.exec("echo $0", timeout_s=60) for _ in range(3)))

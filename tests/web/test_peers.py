@@ -8,6 +8,7 @@ from aiohttp import ClientConnectorError, ClientResponseError, web
 from omegaconf import OmegaConf
 from pydantic import BaseModel, Field
 
+from nemo_gym import server_utils
 from nemo_gym.web import client, peers
 from nemo_gym.web.peers import ServerClient, get_response_json, raise_for_status
 from nemo_gym.web.service import get_first_server_config_dict
@@ -122,17 +123,24 @@ def test_addresses_as_a_configuration():
     assert call._build_server_base_url(settings) == "http://127.0.0.1:81"
 
 
-def test_a_client_from_a_configuration():
+def test_a_client_from_a_configuration(monkeypatch):
     address = {"host": "127.0.0.1", "port": 5}
     config = {"a": {"resources_servers": {"x": address}}, "b": {"resources_servers": {"x": {}}}, "n": 1}
     made = ServerClient(head_server_config=None, global_config_dict=OmegaConf.create(config))
     assert (made.base_urls, made.kinds) == ({"a": "http://127.0.0.1:5"}, {"a": "resources_servers"})
+    assert made._resolve_base_url("a") == "http://127.0.0.1:5"
+    assert made.global_config_dict == config
     assert ServerClient.load_from_global_config().base_urls == {}  # outside of a run
+    monkeypatch.setattr(server_utils, "get_global_config_dict", lambda: config)  # as tests of environments do
+    assert server_utils.get_server_url("a") == "http://127.0.0.1:5"
 
 
-async def test_an_error_keeps_the_peers_own_words(peer):
+@pytest.mark.parametrize("read_before", [False, True])
+async def test_an_error_keeps_the_peers_own_words(peer, read_before):
     client, _ = peer
     response = await client.get("it", "/fail")
+    if read_before:
+        await response.read()
     with pytest.raises(ClientResponseError) as raised:
         await raise_for_status(response)
     assert (raised.value.status, raised.value.response_content) == (503, b"busy")

@@ -54,7 +54,7 @@ def _host(parts: SplitResult) -> str:
         local = host in ("", "localhost")
     if local:
         raise ValueError(
-            f"a sandbox cannot reach {parts.geturl()}: the server's `host` must be an address that other machines reach"
+            f"a sandbox cannot reach {parts.geturl()}: the server's `host` must be an address reachable from other machines"
         )
     return parts.hostname or host
 

@@ -21,7 +21,7 @@ COMMAND_S = 180.0
 
 
 class AsyncSandbox:
-    """One sandbox, from `start` to `stop`; both may be an `async with`.
+    """One sandbox, from `start` to `stop`. An `async with` stops it, and starts nothing.
 
     Args:
         provider: one, or the `{name: settings}` of one.
@@ -46,13 +46,15 @@ class AsyncSandbox:
 
     async def start(self, spec: SandboxSpec | None = None) -> AsyncSandbox:
         """Raises SandboxCreateError; then there is nothing left of it."""
+        if self._closed:
+            raise RuntimeError("Sandbox has been stopped")
         if self._handle is not None and not self._stopped:
             raise RuntimeError("Sandbox is already started")
         wanted = spec or self._spec
         if wanted is None:
             raise ValueError("start: expected a SandboxSpec, here or when the sandbox is made")
         self._handle, self._spec = await self._provider.create(wanted), wanted
-        self._stopped = self._closed = False
+        self._stopped = False
         try:
             for path, text in wanted.files.items():
                 await self._write(path, text)
@@ -169,7 +171,7 @@ class AsyncSandbox:
         await self._let_go()
 
     async def __aenter__(self) -> AsyncSandbox:
-        return self if self._handle is not None else await self.start()
+        return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
@@ -190,8 +192,8 @@ class AsyncSandbox:
             await self._provider.upload_file(self._require_handle(), file, path)
 
     def _require_handle(self) -> SandboxHandle:
-        if self._handle is None:
-            raise RuntimeError("Sandbox is not started")
+        if self._handle is None or self._stopped:
+            raise RuntimeError("Sandbox has not been started")
         return self._handle
 
 
