@@ -25,6 +25,7 @@ from nemo_gym.config.rows import (
     TASK_SOURCE_KEY_NAME,
     TOKEN_ID_CAPTURE_BLOCK,
 )
+from nemo_gym.launch.ports import find_open_port
 from nemo_gym.web.service import (
     get_first_server_config_dict,
     get_global_config_dict,
@@ -57,6 +58,7 @@ __all__ = [
     "GlobalConfigDictParser",
     "GlobalConfigDictParserConfig",
     "OmegaConf",
+    "find_open_port",
     "get_first_server_config_dict",
     "get_global_config_dict",
     "get_hf_token",

@@ -4,6 +4,7 @@ from nemo_gym.config.types import ROLLOUT_PATH_PREFIX, BaseRunServerInstanceConf
 from nemo_gym.web.client import GlobalAIOHTTPAsyncClientConfig
 from nemo_gym.web.client import begin as set_global_aiohttp_client
 from nemo_gym.web.client import session as get_global_aiohttp_client
+from nemo_gym.web.client import tells_of_requests as is_global_aiohttp_client_request_debug_enabled
 from nemo_gym.web.correlation import ROLLOUT_HEADER, apply_rollout_prefix, rollout_path, rollout_path_prefix
 from nemo_gym.web.peers import ServerClient, get_response_json, raise_for_status, request
 from nemo_gym.web.service import (
@@ -33,6 +34,7 @@ __all__ = [
     "get_global_config_dict",
     "get_response_json",
     "get_server_url",
+    "is_global_aiohttp_client_request_debug_enabled",
     "is_nemo_gym_fastapi_entrypoint",
     "raise_for_status",
     "request",

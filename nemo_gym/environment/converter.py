@@ -159,3 +159,16 @@ def _by_model(item: Any) -> bool:
 
 VLLMConverter = ResponsesConverter
 """The name that harnesses know it by."""
+VLLMConverterResponsesToChatCompletionsState = dict
+"""Imported beside it, and used by nobody."""
+
+
+def usage_detail(usage: Any, group: str, name: str, *others: str) -> int | None:
+    """A number of tokens that a provider tells within `group`, else under one of the other names."""
+    inner = _of(usage, group)
+    found = [_of(inner, name), *(_of(usage, other) for other in others)]
+    return next((one for one in found if isinstance(one, int) and not isinstance(one, bool) and one >= 0), None)
+
+
+def _of(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

@@ -7,6 +7,7 @@ and none is lost in between.
 from __future__ import annotations
 
 import socket
+from collections.abc import Collection
 
 
 def bind(host: str, port: int | None) -> socket.socket:
@@ -25,6 +26,16 @@ def bind(host: str, port: int | None) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def find_open_port(disallowed_ports: Collection[int] | None = None, max_retries: int = 50) -> int:
+    """A port that nobody listened on just now, for programs that bind one themselves. Raises RuntimeError."""
+    for _ in range(max_retries):
+        with bind("127.0.0.1", None) as sock:
+            port: int = sock.getsockname()[1]
+        if port not in (disallowed_ports or ()):
+            return port
+    raise RuntimeError(f"no port was found in {max_retries} tries that is not among those disallowed")
 
 
 def url(sock: socket.socket) -> str:

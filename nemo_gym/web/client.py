@@ -49,6 +49,11 @@ def begin(config: GlobalAIOHTTPAsyncClientConfig | None = None) -> aiohttp.Clien
     return made
 
 
+def tells_of_requests() -> bool:
+    """Whether each request is printed; never, here."""
+    return False
+
+
 async def close() -> None:
     """Close the running loop's session, if there is one."""
     found = _sessions.pop(asyncio.get_running_loop(), None)

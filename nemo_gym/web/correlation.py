@@ -11,10 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from ..config.types import TOKEN_CAPTURE_PATH_SEGMENT
+
 ROLLOUT_HEADER = "x-ng-rollout-id"
 TRAINABLE_HEADER = "x-ng-trainable"
 """`false` on a call that is not the policy's own, such as one that a verifier makes: recorded, and never trained."""
 ROLLOUT_PREFIX = "/ng-rollout/"
+_CAPTURES = f"{TOKEN_CAPTURE_PATH_SEGMENT}/"
 _KEY_PREFIX = "ng-rollout:"
 _SESSIONS = (b"x-claude-code-session-id", b"session-id", b"session_id", b"x-session-id")
 """Of Claude Code, of Codex (two spellings), of opencode."""
@@ -36,14 +39,20 @@ def rollout_path(rollout_id: str | None, path: str) -> str:
     return f"{ROLLOUT_PREFIX}{rollout_id}{path}"
 
 
-def rollout_path_prefix(rollout_id: str | None) -> str:
-    """The beginning of a path within a rollout; empty without one."""
-    return rollout_path(rollout_id, "")
+def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
+    """The beginning of a path within a rollout; empty without one.
+
+    Args:
+        token_capture: said in the path too, as agents of NeMo Gym do; it changes nothing.
+    """
+    return rollout_path(rollout_id, f"/{TOKEN_CAPTURE_PATH_SEGMENT}" if token_capture else "") if rollout_id else ""
 
 
-def apply_rollout_prefix(base_url: str, rollout_id: str | None) -> str:
+def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture: bool = False) -> str:
     """A model server's root URL within a rollout; unchanged without one."""
-    return base_url.rstrip("/") + rollout_path(rollout_id, "") if rollout_id else base_url
+    if not rollout_id:
+        return base_url
+    return base_url.rstrip("/") + rollout_path_prefix(rollout_id, token_capture=token_capture)
 
 
 def split_rollout(path: str, headers: Headers) -> tuple[str | None, str]:
@@ -59,7 +68,7 @@ def split_rollout(path: str, headers: Headers) -> tuple[str | None, str]:
     if path.startswith(ROLLOUT_PREFIX):
         rollout_id, slash, rest = path[len(ROLLOUT_PREFIX) :].partition("/")
         found.append(("the path", rollout_id))
-        path = slash + rest or "/"
+        path = slash + rest.removeprefix(_CAPTURES) or "/"
     header, key = _read(headers)
     if header is not None:
         found.append((f"the header {ROLLOUT_HEADER}", header))

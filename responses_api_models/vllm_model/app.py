@@ -158,6 +158,15 @@ class VLLMModel(EndpointModel):
         return await super().probe()
 
 
+def __getattr__(name: str) -> Any:
+    """What agents of NeMo Gym import from here; loaded when it is asked for."""
+    if name not in ("VLLMConverter", "split_responses_input_output_items"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from nemo_gym import responses_converter
+
+    return getattr(responses_converter, name)
+
+
 def _folder(named: str) -> Path:
     folder = paths.locate(named)
     if not (folder / "tokenizer_config.json").is_file():

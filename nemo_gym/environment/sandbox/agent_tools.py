@@ -40,7 +40,7 @@ def sandbox_server_url(name: str, *, require_reachable: bool = False) -> str:
 def restricted_network_policy(provider_name: str, urls: Sequence[str]) -> dict[str, object]:
     """Nothing but these hosts may be reached. Raises ValueError where that cannot be had."""
     if provider_name != _RESTRICTS:
-        raise ValueError(f"the sandbox provider {provider_name!r} cannot restrict the network; {_RESTRICTS} can")
+        raise ValueError(f"the sandbox provider {provider_name!r} cannot restrict the network; OpenSandbox can")
     hosts = sorted({_host(urlsplit(url)) for url in urls})
     return {"defaultAction": "deny", "egress": [{"action": "allow", "target": host} for host in hosts]}
 
@@ -54,7 +54,7 @@ def _host(parts: SplitResult) -> str:
         local = host in ("", "localhost")
     if local:
         raise ValueError(
-            f"a sandbox cannot reach {parts.geturl()}: the server's `host` must be an address reachable from other machines"
+            f"a sandbox cannot reach {parts.geturl()}: expected a `host` that is reachable from other machines"
         )
     return parts.hostname or host
 

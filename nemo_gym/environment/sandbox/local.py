@@ -48,7 +48,7 @@ class LocalProvider:
 
     async def create(self, spec: SandboxSpec) -> SandboxHandle:
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ng-sandbox-", dir=self._root))
-        return SandboxHandle(uuid.uuid4().hex, self.name, {"folder": folder, "env": dict(spec.env)})
+        return SandboxHandle(uuid.uuid4().hex, self.name, {"workspace": folder, "env": dict(spec.env)})
 
     async def exec(
         self,
@@ -63,8 +63,8 @@ class LocalProvider:
         if user is not None:
             raise ValueError("user: commands of a local sandbox run as this process's user")
         folder = _at(handle, cwd or ".")
-        own = {name: os.environ[name] for name in _PASSED if name in os.environ} | {"HOME": str(handle.raw["folder"])}
-        own |= handle.raw["env"] | (env or {})
+        own = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        own |= {"HOME": str(handle.raw["workspace"])} | handle.raw["env"] | (env or {})
         async with self._slots:
             return await self._run(command, folder, own, self._default_timeout_s if timeout_s is None else timeout_s)
 
@@ -101,17 +101,17 @@ class LocalProvider:
         await asyncio.to_thread(_copy, _at(handle, source_path), target_path)
 
     async def status(self, handle: SandboxHandle) -> SandboxStatus:
-        return SandboxStatus.RUNNING if handle.raw["folder"].is_dir() else SandboxStatus.STOPPED
+        return SandboxStatus.RUNNING if handle.raw["workspace"].is_dir() else SandboxStatus.STOPPED
 
     async def close(self, handle: SandboxHandle) -> None:
-        await asyncio.to_thread(shutil.rmtree, handle.raw["folder"], ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, handle.raw["workspace"], ignore_errors=True)
 
     async def aclose(self) -> None:
         """It holds nothing."""
 
 
 def _at(handle: SandboxHandle, path: str) -> Path:
-    folder: Any = handle.raw["folder"]
+    folder: Any = handle.raw["workspace"]
     return Path(folder) / path
 
 
