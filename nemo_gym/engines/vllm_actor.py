@@ -8,7 +8,6 @@ module imports vLLM inside the actor alone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import math
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
-import psutil
 from msgspec import Struct
 
 from ..exchange.request import Sampling
 from . import forked
 from .checkpoint import BadCheckpoint
+from .processes import Begun
 from .sampling import engine_fields
 from .start import ErrorLog, StartError, check_arguments, say
 from .vllm_weights import EngineWeights
@@ -83,6 +82,7 @@ class VllmActor:
     ) -> None:
         say(name, "vLLM is imported")
         log = ErrorLog()
+        self._processes = Begun()
         self._sockets = tempfile.mkdtemp(prefix="ng-vllm-")
         _set_environment(gpus, threads)
         os.environ["VLLM_RPC_BASE_PATH"] = self._sockets
@@ -108,7 +108,7 @@ class VllmActor:
         say(name, "the first token is awaited")
         self._context = int(self._engine.model_config.max_model_len)
         self._defaults = dict(self._engine.model_config.get_diff_sampling_param() or {})
-        self._memory = _shared_memory()
+        self._memory = self._processes.shared_memory()
         self._adapters = dict(adapters or {})
         self._weights = EngineWeights(self._engine, gpus)
         self._checks = 0
@@ -294,25 +294,10 @@ class VllmActor:
 
     def _shutdown(self) -> None:
         # vLLM's own way takes six seconds or more, and these processes hold nothing that must be put away.
-        for process in _children():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        self._processes.kill()
         for path in self._memory:
             Path(path).unlink(missing_ok=True)
         shutil.rmtree(self._sockets, ignore_errors=True)
-
-
-def _children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
-
-
-def _shared_memory() -> set[str]:
-    """The segments over which vLLM's processes talk; nobody else frees those of a killed one."""
-    maps: set[str] = set()
-    for process in _children():
-        with contextlib.suppress(psutil.Error):
-            maps.update(entry.path for entry in process.memory_maps() if entry.path.startswith("/dev/shm/psm_"))
-    return maps
 
 
 def _joined(pieces: Sequence[ActorOutput]) -> ActorOutput:
