@@ -94,15 +94,17 @@ class MessagesReader:
             return self._stop(event["index"])
         elif kind == "message_delta":
             self._end(codec.whole(event))
+            return self._stop_all()
         elif kind == "message_stop":
             self._ended = True
+            return self._stop_all()
         return []
 
     def _start(self, place: int, body: dict[str, Any]) -> list[Part]:
         if self._message is None:
             raise ValueError("a block comes after the message's start")
-        # Blocks follow one another, so the next one ends those that nothing ended.
-        parts = [part for before in sorted(self._blocks) for part in self._stop(before)]
+        # Blocks follow one another, so the next one ends those that nothing ended, as the message's end does.
+        parts = self._stop_all()
         block = self._blocks[place] = _Block(body)
         before = self._blocks.get(place - 1)
         if before is not None and alike(before.body, body):
@@ -127,6 +129,9 @@ class MessagesReader:
         elif kind == "citations_delta":
             block.body["citations"] = [*(block.body.get("citations") or ()), codec.whole(delta["citation"])]
         return []
+
+    def _stop_all(self) -> list[Part]:
+        return [part for place in sorted(self._blocks) for part in self._stop(place)]
 
     def _stop(self, place: int) -> list[Part]:
         """What the whole block says beyond its deltas: a call, a payload, citations, a block of another kind."""

@@ -7,6 +7,7 @@ from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import TypeAdapter
 
 from nemo_gym.dialects import messages
@@ -33,6 +34,7 @@ CITED = {
     "start_char_index": 0,
     "end_char_index": 1,
 }
+CITING = Text("said", origin=Origin("messages", {"type": "text", "citations": [CITED, CITED]}))
 words = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.sampled_from(
     [" ", "\n\n", "e\u0301\u0301", "👩‍👩‍👧", "\x00", " \t lead and trail \t "]
 )
@@ -61,7 +63,7 @@ def replies(draw):
         elif kind == "o":
             parts += [Other("messages", SEARCH), Other("messages", FOUND)]
         else:
-            parts.append(Text("said", f"s{place}", Origin("messages", {"type": "text", "citations": [CITED, CITED]})))
+            parts.append(replace(CITING, id=f"s{place}"))
     if draw(st.integers(0, 5)) == 0:
         parts.append(Refusal(draw(words)))
     finish = draw(st.sampled_from(["stop", "length", "tool_calls", "content_filter", "stop_sequence", "refusal"]))
@@ -206,6 +208,15 @@ def test_a_signature_of_a_block_that_nothing_ends():
     events = [data for _, data in messages_events(messages_reply(*blocks)) if b"content_block_stop" not in data]
     out, read = relayed(events)
     assert folded(events_of(out)).content[0].signature == "seal"
+    check_law(out, read)
+
+
+def test_what_the_last_block_cites_though_nothing_ends_it():
+    reply = ModelReply("msg_1", "m", 17, (Choice(0, (CITING,), "stop"),))
+    stream = b"".join(replay(messages.stream_writer(REQUEST, Head.of(reply)), reply))
+    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events_of(stream)]
+    out, read = relayed([data for data in events if b"content_block_stop" not in data])
+    assert len(folded(events_of(out)).content[0].citations) == 2
     check_law(out, read)
 
 
