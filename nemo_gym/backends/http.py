@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..dialects import codec
+from ..dialects import chat, codec
 from ..dialects.chat import columns
 from ..dialects.chat.reply import decode_reply
 from ..exchange.call import Call
@@ -71,6 +71,9 @@ class HttpBackend:
         self._count_s = min(timeout_s, attempt_timeout_s or timeout_s)
         self._model = model
         self._extra_body = dict(extra_body or {})
+        # What a provider looks into has to be there as it is.
+        encoded = dialect.name == "chat" and self._provider.reasoning_back
+        self._write = chat.write_encoded if encoded else dialect.write_request
         self._asks = self._provider.own_routes and dialect.name == "chat"
         self._ask_token_ids = ask_token_ids
         self._asked = columns.ASKED[0]
@@ -93,7 +96,7 @@ class HttpBackend:
         return _without_texts(reply) if traces and request.sampling.logprobs is None else reply
 
     def _body(self, request: ModelRequest, relayed: bool) -> bytes:
-        body = self._extra_body | self._dialect.write_request(replace(request, model=self._model))
+        body = self._extra_body | self._write(replace(request, model=self._model))
         if request.sampling.max_tokens is None and "max_tokens" in self._extra_body:
             body["max_tokens"] = self._extra_body["max_tokens"]  # Messages demands one, and the client set none
         body.pop("stream", None)

@@ -7,18 +7,20 @@ Memory is bounded: elements that were not sent for the longest are forgotten fir
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
-from ..exchange.parts import Element
+from ..exchange.parts import Element, element_of
 from . import codec
 
+_T = TypeVar("_T")
 _LISTS = frozenset({"messages", "input", "tools"})
 _WORTH = 256
 """A shorter body is decoded as fast as it is looked up."""
 _OVERHEAD = 2048
-"""Bytes that an element takes beside its own, with what is kept with it."""
+"""Bytes that an element takes beside its own and those that it is sent on as, with what is kept with it."""
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -57,9 +59,25 @@ class Elements:
         if type(value) is not dict:
             return value
         element = known[data] = Element(value)
-        self._bytes += len(data) + _OVERHEAD
+        self._bytes += 2 * len(data) + _OVERHEAD
         while self._bytes > self._max_bytes:
             forgotten, oldest = known.popitem(last=False)
-            self._bytes -= len(forgotten) + _OVERHEAD
+            self._bytes -= 2 * len(forgotten) + _OVERHEAD
             oldest.forget()
         return element
+
+
+def write_once(value: _T, under: object, write: Callable[[_T], Any]) -> msgspec.Raw | None:
+    """What `write` makes of a message or a tool, as JSON; None stays that.
+
+    It is made only once of what bodies share, for as long as `under`, all that it depends on besides, is one object.
+    """
+    element = element_of(value)
+    if element is not None and element.written is not None and element.written[0] is under:
+        kept: msgspec.Raw | None = element.written[1]
+        return kept
+    made = write(value)
+    written = None if made is None else msgspec.Raw(codec.encode(made))
+    if element is not None:
+        element.written = under, written
+    return written

@@ -40,7 +40,7 @@ class Element(dict[str, Any]):
     Never changed. What the rooms make of it is kept with it, so that history costs little more than being sent.
     """
 
-    __slots__ = ("known", "read", "stored", "turn")
+    __slots__ = ("known", "read", "stored", "turn", "written")
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
@@ -51,11 +51,13 @@ class Element(dict[str, Any]):
         """Where it is put away, and under which digests it and the message read from it are."""
         self.turn: bytes | None = None
         """Digest of the message read from it, in normal form."""
+        self.written: tuple[object, Any] | None = None
+        """Under what else, and as what, it was written for a backend."""
 
     def forget(self) -> None:
         """Nothing is kept with it from now on: what was read from it refers to it, and such a circle would stay."""
         self.known = False
-        self.read = self.stored = self.turn = None
+        self.read = self.stored = self.turn = self.written = None
 
 
 def read_once(element: Any, read: Callable[[Any], _T]) -> _T:
@@ -144,12 +146,12 @@ class Message(Struct, frozen=True, gc=False):
     origin: Origin | None = None
 
 
-def element_of(message: Message) -> Element | None:
-    """The shared element that a message was read from, if it was from one and from nothing else."""
-    if message.origin is None or type(message.origin.body) is not Element:
+def element_of(value: Any) -> Element | None:
+    """The shared element that a message or a tool was read from, if it was from one and from nothing else."""
+    if value.origin is None or type(value.origin.body) is not Element:
         return None
-    element = message.origin.body
-    return element if element.read is not None and element.read[1] is message else None
+    element: Element = value.origin.body
+    return element if element.read is not None and element.read[1] is value else None
 
 
 def joined(first: Part, second: Part) -> Part | None:

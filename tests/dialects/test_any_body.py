@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_gym.dialects import chat, codec, messages, responses
+from nemo_gym.dialects.elements import Elements
 from nemo_gym.exchange.errors import InvalidRequest, ModelError
 
 KEYS = [
@@ -236,6 +237,9 @@ messages_body = st.fixed_dictionaries(
 )
 
 
+ELEMENTS = Elements()
+
+
 def outcome(call, *arguments):
     """What the call gives, or the ModelError that it raises; nothing else may be raised."""
     try:
@@ -253,6 +257,11 @@ def check(dialect, body):
         return
     for other in (chat, responses, messages):
         json.loads(codec.encode(other.write_request(request)))
+    written = codec.encode(chat.write_request(request))
+    assert codec.encode(chat.write_encoded(request)) == written
+    long = codec.encode(body) + b" " * 256
+    for elements in (ELEMENTS, ELEMENTS, Elements(max_bytes=1)):
+        assert codec.encode(chat.write_encoded(dialect.read_request(elements.decode(long)))) == written
 
 
 @settings(max_examples=120, deadline=None)

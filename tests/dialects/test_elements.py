@@ -52,6 +52,25 @@ def test_messages_of_anthropic_bodies_are_read_once() -> None:
     assert one == messages.read_request(told)
 
 
+def test_what_bodies_share_is_written_once_for_as_long_as_tools_are_called_the_same() -> None:
+    elements = Elements()
+    call = {"type": "tool_use", "id": "t", "name": "search", "input": {"q": LONG}}
+    history = [{"role": "user", "content": LONG}, {"role": "assistant", "content": [call]}]
+    tools = [{"name": name, "description": LONG, "input_schema": {}} for name in ("search", "web")]
+
+    def written(*declared: object) -> dict[str, list[msgspec.Raw]]:
+        told = {"model": "m", "max_tokens": 9, "messages": history, "tools": declared}
+        return chat.write_encoded(messages.read_request(elements.decode(msgspec.json.encode(told))))
+
+    one, two = written(*tools), written(*tools)
+    assert all(first is second for first, second in zip(one["messages"], two["messages"], strict=True))
+    fewer = written(tools[1])
+    assert fewer["messages"][0] == one["messages"][0] and fewer["messages"][1] is not one["messages"][1]
+    renamed = written({"name": "web.search", "input_schema": {}})
+    called = msgspec.json.decode(renamed["messages"][1])["tool_calls"][0]["function"]["name"]
+    assert called == "web.search"
+
+
 @pytest.mark.parametrize("dialect", [chat, messages])
 def test_what_is_wrong_beside_shared_elements_is_named_where_it_is(dialect) -> None:
     elements = Elements()
@@ -69,7 +88,7 @@ def test_what_is_wrong_beside_shared_elements_is_named_where_it_is(dialect) -> N
 
 
 def test_what_is_forgotten_is_read_anew() -> None:
-    elements = Elements(max_bytes=12_000)
+    elements = Elements(max_bytes=20_000)
     data = msgspec.json.encode(body())
     first = elements.decode(data)["messages"][0]
     chat.read_request({"messages": [first]})

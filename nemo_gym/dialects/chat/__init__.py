@@ -1,10 +1,10 @@
 """Chat Completions, whole."""
 
 from .errors import read_error, write_error
+from .messages import NAME as name
 from .reader import stream_reader
 from .reply import read_reply, write_reply
-from .request import NAME as name
-from .request import read_request, write_request
+from .request import read_request, write_encoded, write_request
 from .writer import stream_writer
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "read_request",
     "stream_reader",
     "stream_writer",
+    "write_encoded",
     "write_error",
     "write_reply",
     "write_request",

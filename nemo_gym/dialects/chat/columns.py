@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...exchange.reply import Choice, ModelReply, TokenTrace
-from .request import NAME
+from .messages import NAME
 
 ASKED: tuple[Mapping[str, Any], ...] = (
     {"return_token_ids": True, "logprobs": True},  # vLLM

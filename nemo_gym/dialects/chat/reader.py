@@ -16,8 +16,8 @@ from ...exchange.reply import ModelReply
 from .. import codec, failures
 from ..sse import Decoder
 from .details import gathered
+from .messages import NAME, read_part
 from .reply import read_reply, read_trace
-from .request import NAME, read_part
 
 _TEXTS: dict[str, type[Text] | type[Reasoning] | type[Refusal]] = {
     "content": Text,

@@ -26,7 +26,7 @@ from ...exchange.tools import Tool
 from .. import codec, failures
 from ..counts import tokens
 from .details import numbered, write_details
-from .request import NAME, read_assistant
+from .messages import NAME, read_assistant
 
 _FINISH: dict[str, Finish] = {
     "stop": "stop",
