@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import NoReturn
 
 from ..engines import cluster
 from .options import ExportError
@@ -26,15 +29,41 @@ _ANSWER_S = 10.0
 @contextmanager
 def connected(address: str) -> Iterator[None]:
     """Joins the Ray at `address` (`auto` or host:port), or with `local` starts one."""
-    own = not _is_connected()
-    if own:
-        _answers(address)
-        cluster.connect_here(address, os.cpu_count() or 1)
-    try:
+    if _is_connected():
         yield
-    finally:
-        if own:
+        return
+    _answers(address)
+    with _sigterm_in_order() as keep:
+        try:
+            cluster.connect_here(address, os.cpu_count() or 1)
+            keep()
+            yield
+        finally:
             asyncio.run(cluster.disconnect())
+
+
+@contextmanager
+def _sigterm_in_order() -> Iterator[Callable[[], None]]:
+    """SIGTERM is handled as the caller has it handled, and ends the process in order where nobody does: half an export
+    and a Ray of its own are put away. What is given is to be called once Ray is there, which has a handler of its own
+    that aborts."""
+    kept = signal.getsignal(signal.SIGTERM)
+    if kept is None or threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    handler = _end if kept == signal.SIG_DFL else kept
+
+    def keep() -> None:
+        signal.signal(signal.SIGTERM, handler)
+
+    try:
+        yield keep
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+
+
+def _end(*_: object) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _answers(address: str) -> None:

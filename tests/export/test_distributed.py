@@ -1,12 +1,15 @@
 """An export in portions gives what one pass gives: the same rows in the same files, the same account."""
 
 import random
+import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import nullcontext
 
 import msgspec
+import psutil
 import pytest
 
 from nemo_gym.capture import CaptureStore
@@ -122,6 +125,33 @@ def test_on_a_real_ray(tmp_path):
     found = [msgspec.json.decode((tmp_path / name / "manifest.json").read_bytes()) for name in ("ray", "here")]
     assert found[0] == found[1]
     assert found[0]["formats"]["token_rows"]["rows"] > 40
+
+
+def name(process):
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+@pytest.mark.ci
+@pytest.mark.live
+def test_sigterm_ends_an_export_on_a_ray_of_its_own_in_order(tmp_path):
+    pytest.importorskip("ray.data")
+    job = a_run(tmp_path, 8)
+    command = [sys.executable, "-m", "nemo_gym.cli.export", str(job.folder), "--to", f"{tmp_path}/to", "--ray", "local"]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    until, below = time.monotonic() + 120, []
+    while not any(one.startswith(("ray::_Stats", "ray::Map")) for one in map(name, below)):  # it is at work there
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+        below = psutil.Process(running.pid).children(recursive=True)
+    running.send_signal(signal.SIGTERM)
+    told, _ = running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGTERM, told
+    assert "SIGTERM" not in told
+    assert psutil.wait_procs(below, timeout=20)[1] == []
+    assert [one.name for one in (tmp_path / "to").iterdir()] == [".lock"]
 
 
 def test_captures_that_several_jobs_share(tmp_path, in_this_process):
