@@ -10,8 +10,8 @@ rollouts. The bare one is twenty lines on the same uvicorn and the same HTTP cli
 so is the backend; the figures are their CPU times. Ratios are what counts, absolute times are one machine's.
 
 The bare one is there twice, since a pass-through may mean either. `bytes` reads nothing: it passes a reply on as it
-came, whatever is in it. `json` is the one that people write: it reads the request and the reply with the standard
-library and writes both anew. Ours reads both, records both and writes an answer of its own; in `8,000 tokens with ids`
+came, whatever is in it. `json` reads the request and the reply and writes both anew, with orjson, the fastest library
+there is for that. Ours reads both, records both and writes an answer of its own; in `8,000 tokens with ids`
 it takes in 811 KB and finds two columns of 8,000 numbers in them (the client, that asked for no log-probs, gets 35 KB).
 """
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import socket
 import statistics
 import subprocess
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import orjson
 from msgspec import Struct
 
 from benchmarks.capture import sync_ms
@@ -208,8 +208,9 @@ def bare(url: str, parses: bool) -> Any:
             return response.status, await response.read()
 
     async def parsed(body: bytes) -> tuple[int, bytes]:
-        async with session().post(f"{url}/chat/completions", json=json.loads(body)) as response:
-            return response.status, json.dumps(await response.json()).encode()
+        told = orjson.dumps(orjson.loads(body))
+        async with session().post(f"{url}/chat/completions", data=told) as response:
+            return response.status, orjson.dumps(orjson.loads(await response.read()))
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
