@@ -22,7 +22,17 @@ from openai.types.responses.response_output_text_param import Annotation, Logpro
 from openai.types.responses.response_reasoning_item import Content as ReasoningContent
 from openai.types.responses.response_reasoning_item import Summary
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails, ResponseUsage
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_serializer,
+    model_validator,
+)
+from pydantic.functional_serializers import SerializerFunctionWrapHandler
 from typing_extensions import TypedDict
 
 from ..training import REQUIRED_TOKEN_METADATA_FIELDS, TokenIDLogProbMixin, check_token_metadata
@@ -392,6 +402,12 @@ class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
 class NeMoGymResponseInputTokensDetails(InputTokensDetails):
     cached_tokens: int | None  # type: ignore[assignment]
     cache_write_tokens: int | None = None  # type: ignore[assignment]
+
+    @model_serializer(mode="wrap")
+    def _without_what_nobody_said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Rows do not grow by what later SDKs know of."""
+        written: dict[str, Any] = handler(self)
+        return {name: value for name, value in written.items() if value is not None or name == "cached_tokens"}
 
 
 class NeMoGymResponseOutputTokensDetails(OutputTokensDetails):
