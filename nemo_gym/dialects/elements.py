@@ -67,17 +67,13 @@ class Elements:
         return element
 
 
-def write_once(value: _T, under: object, write: Callable[[_T], Any]) -> msgspec.Raw | None:
-    """What `write` makes of a message or a tool, as JSON; None stays that.
-
-    It is made only once of what bodies share, for as long as `under`, all that it depends on besides, is one object.
-    """
+def write_once(value: _T, under: object, write: Callable[[_T], Any]) -> Any:
+    """What `write` makes of a message or a tool. Of one that bodies share it is made only once, and kept as JSON, for as
+    long as `under`, all that it depends on besides, is one object."""
     element = element_of(value)
-    if element is not None and element.written is not None and element.written[0] is under:
-        kept: msgspec.Raw | None = element.written[1]
-        return kept
-    made = write(value)
-    written = None if made is None else msgspec.Raw(codec.encode(made))
-    if element is not None:
-        element.written = under, written
-    return written
+    if element is None:
+        return write(value)
+    if element.written is None or element.written[0] is not under:
+        made = write(value)
+        element.written = under, None if made is None else msgspec.Raw(codec.encode(made))
+    return element.written[1]

@@ -131,7 +131,7 @@ def write_request(request: ModelRequest) -> dict[str, Any]:
 
 
 def write_encoded(request: ModelRequest) -> dict[str, Any]:
-    """The same, to be sent: messages and tools are JSON already, and what bodies share is written once."""
+    """The same, to be sent: messages and tools that bodies share are JSON already, written once."""
     toolbox = _toolbox(request)
     declared = [tool for tool in request.tools if tool.kind != "provider"]
     called = _called(tuple([(tool.namespace, tool.name) for tool in declared]))
