@@ -17,7 +17,7 @@ from ..config.rows import OBSERVABILITY_ENABLED_KEY_NAME, TOKEN_ID_CAPTURE_BLOCK
 from ..config.types import AggregateMetrics, AggregateMetricsRequest
 from ..environment.metrics import AggregateMetricsMixin
 from ..environment.server import BaseRunRequest, BaseVerifyResponse
-from ..web.correlation import apply_rollout_prefix, rollout_path, valid_rollout_id
+from ..web.correlation import apply_rollout_prefix, rollout_path, rollout_path_prefix, valid_rollout_id
 from ..web.rollout import maybe_rollout_id_from_run_body, rollout_context
 from ..web.routes import BodyRoute
 from ..web.service import get_first_server_config_dict
@@ -93,7 +93,8 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, AgentSessions):
 
     def url_path_for_run(self, url_path: str, body: Any) -> str:
         """`url_path` as it is called within the rollout of a `/run` body."""
-        return rollout_path(self.rollout_id_from_run(body), url_path)
+        rollout_id = self.rollout_id_from_run(body)
+        return rollout_path_prefix(rollout_id, token_capture=self._token_id_capture_enabled()) + url_path
 
     def base_url_for_run(self, base_url: str, body: Any) -> str:
         """The root of a model server within the rollout of a `/run` body, without `/v1`."""
@@ -110,7 +111,8 @@ class SimpleResponsesAPIAgent(AggregateMetricsMixin, AgentSessions):
         if model_server_name not in config:
             return self.server_client.base_url(model_server_name)  # says which there are
         address = self.server_client._build_server_base_url(get_first_server_config_dict(config, model_server_name))
-        return apply_rollout_prefix(address, rollout_id) + "/v1"
+        prefixed = apply_rollout_prefix(address, rollout_id, token_capture=self._token_id_capture_enabled())
+        return prefixed + "/v1"
 
     # ---- what NeMo Gym's runs ask of agents; a run here says none of it, and records every call
 

@@ -7,9 +7,9 @@ preparation that wants to see a row as a chat backend gets it.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 from pydantic import TypeAdapter
 
@@ -46,7 +46,7 @@ class ResponsesConverter:
     uses_reasoning_parser: what stands in `<think>` tags in a chat message is reasoning.
     """
 
-    def __init__(self, return_token_id_information: bool = False, uses_reasoning_parser: bool = False) -> None:
+    def __init__(self, return_token_id_information: bool = False, uses_reasoning_parser: bool = True) -> None:
         self.return_token_id_information = return_token_id_information
         self.uses_reasoning_parser = uses_reasoning_parser
 
@@ -79,7 +79,7 @@ class ResponsesConverter:
         reply = chat.read_reply(chat_completion.model_dump(mode="json", exclude_none=True))
         body = responses.write_reply(reply, responses.read_request(_said(responses_create_params)))
         body["output"] = self.postprocess_chat_response(chat_completion.choices[0])
-        body["id"] = chat_completion.id if preserve_envelope_id else f"resp_{uuid.uuid4().hex}"
+        body["id"] = chat_completion.id if preserve_envelope_id else f"resp_{uuid4().hex}"
         return NeMoGymResponse.model_validate(body)
 
     def postprocess_chat_response(self, choice: NeMoGymChoice) -> list[NeMoGymResponseOutputItem]:
@@ -94,19 +94,23 @@ class ResponsesConverter:
             message["content"] = _THINK.sub("", message["content"])
         reply = chat.read_reply(
             {
-                "id": f"chatcmpl-{uuid.uuid4().hex}",
+                "id": f"chatcmpl-{uuid4().hex}",
                 "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
             }
         )
         items = responses.write_reply(reply, responses.read_request({"input": "-"}))["output"]
         for item in items:
-            item["id"] = f"{item['id'].partition('_')[0]}_{uuid.uuid4().hex}"
+            for part in item.get("content") or () if item["type"] == "message" else ():
+                if not part.get("logprobs", True):
+                    del part["logprobs"]  # of nothing sampled
+            own = f"{item['id'].partition('_')[0]}_{uuid4().hex}"
+            item["id"] = item["call_id"] if item["type"] == "function_call" else own
         if thoughts:
             summary = [{"type": "summary_text", "text": thought} for thought in thoughts]
-            items.insert(0, {"type": "reasoning", "id": f"rs_{uuid.uuid4().hex}", "summary": summary})
+            items.insert(0, {"type": "reasoning", "id": f"rs_{uuid4().hex}", "summary": summary})
         if not items:
             content = [{"type": "output_text", "text": "", "annotations": []}]
-            items = [{"type": "message", "id": f"msg_{uuid.uuid4().hex}", "role": "assistant", "content": content}]
+            items = [{"type": "message", "id": f"msg_{uuid4().hex}", "role": "assistant", "content": content}]
             items[0]["status"] = "completed"
         if self.return_token_id_information:
             items[-1] |= {name: message[name] for name in TOKEN_METADATA_FIELDS if message.get(name) is not None}
@@ -163,7 +167,7 @@ VLLMConverterResponsesToChatCompletionsState = dict
 """Imported beside it, and used by nobody."""
 
 
-def usage_detail(usage: Any, group: str, name: str, *others: str) -> int | None:
+def _usage_detail(usage: Any, group: str, name: str, *others: str) -> int | None:
     """A number of tokens that a provider tells within `group`, else under one of the other names."""
     inner = _of(usage, group)
     found = [_of(inner, name), *(_of(usage, other) for other in others)]

@@ -83,7 +83,7 @@ async def test_tools_are_seeded_and_only_their_token_goes_along(monkeypatch: pyt
         "env": {"url": "http://127.0.0.1:9/mcp", "headers": {"token": "t"}, "enabled": True, "timeout": 1500}
     }
     assert client.post.await_args.kwargs["cookies"] == {"c": "d"}
-    with pytest.raises(ValueError, match="env must expose its tools over MCP"):
+    with pytest.raises(ValueError, match="env must expose authenticated MCP tools"):
         await seed_mcp_servers(answering({}), [ENV], RUN, {}, timeout_s=1)
 
 

@@ -29,17 +29,17 @@ LOGGED: list[dict[str, Any]] = [
 
 
 def test_a_logged_conversation_as_items() -> None:
-    converter = VLLMConverter(return_token_id_information=True, uses_reasoning_parser=True)
+    converter = VLLMConverter(return_token_id_information=True)
     items = converter.chat_completions_messages_to_responses_items(LOGGED)
     assert [item.type for item in items] == [
         "message", "message", "reasoning", "message", "function_call", "function_call_output", "message"
     ]  # fmt: skip
     assert [part["type"] for part in items[1].content] == ["input_text", "input_image"]
     assert [part.text for part in items[2].summary] == ["so"]
-    assert items[3].content[0].text == "Well"
+    assert (items[3].content[0].text, items[3].content[0].logprobs) == ("Well", None)
     called = items[4]
     assert isinstance(called, NeMoGymResponseFunctionToolCallForTraining)
-    assert (called.call_id, called.arguments, called.generation_token_ids) == ("c1", '{"a":1}', [2, 3])
+    assert (called.id, called.call_id, called.arguments, called.generation_token_ids) == ("c1", "c1", '{"a":1}', [2, 3])
     assert items[5].output == [{"type": "input_text", "text": "2"}]
     assert items[6].content[0].text == ""  # a turn that said nothing is still a turn
     assert len({item.id for item in items if getattr(item, "id", None)}) == 4
@@ -48,7 +48,7 @@ def test_a_logged_conversation_as_items() -> None:
 
 
 def test_without_the_two_switches_a_message_is_what_it_says() -> None:
-    items = ResponsesConverter().postprocess_assistant_message_dict(LOGGED[2])
+    items = ResponsesConverter(uses_reasoning_parser=False).postprocess_assistant_message_dict(LOGGED[2])
     assert [item.type for item in items] == ["message", "function_call"]
     assert items[0].content[0].text == "<think>so</think>Well"
     assert not isinstance(items[1], NeMoGymResponseFunctionToolCallForTraining)

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from nemo_gym import responses_converter
 from nemo_gym.base_responses_api_model import _orjson_dispatch_response, start_model_execution
 from nemo_gym.global_config import find_open_port
-from nemo_gym.responses_converter import _usage_detail
 from nemo_gym.server_utils import apply_rollout_prefix, rollout_path_prefix
 from nemo_gym.token_id_capture import current_capture_context
 from nemo_gym.token_id_capture.config import token_id_capture_config
@@ -53,6 +52,6 @@ def test_names_that_agents_find_beside_it() -> None:
     with pytest.raises(AttributeError, match="nothing_of_that_name"):
         _ = vllm_model.nothing_of_that_name
     usage = {"prompt_tokens_details": {"cached_tokens": None}, "cached": 7}
-    assert _usage_detail(usage, "prompt_tokens_details", "cached_tokens", "absent", "cached") == 7
-    assert _usage_detail(None, "prompt_tokens_details", "cached_tokens") is None
+    assert responses_converter._usage_detail(usage, "prompt_tokens_details", "cached_tokens", "absent", "cached") == 7
+    assert responses_converter._usage_detail(None, "prompt_tokens_details", "cached_tokens") is None
     assert 0 < find_open_port(disallowed_ports=[1]) < 65536

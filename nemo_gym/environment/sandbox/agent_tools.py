@@ -78,7 +78,7 @@ async def seed_mcp_servers(
         told = (await get_response_json(answer)).get(NEMO_GYM_MCP_METADATA_KEY)
         if not isinstance(told, dict) or not told.get("headers"):
             raise ValueError(
-                f"{server.name} must expose its tools over MCP (expose_tools_over_mcp): its seed names none"
+                f"{server.name} must expose authenticated MCP tools (expose_tools_over_mcp): its seed names none"
             )
         path = str(told.get("url_path", "/mcp")).lstrip("/")
         found[server.name] = {
