@@ -7,7 +7,6 @@ the whole answer last.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from msgspec import Struct
 from ..exchange.call import Attempt
 from ..exchange.errors import ErrorKind, ModelError
 from .engine import EnginePiece, EngineReply, EngineRequest
+from .packed import numbers_read, packed
 
 PATH = "/ng-engine"
 """GET: Facts; POST: an EngineRequest for an Answer, or, to whoever accepts `IN_PIECES`, for frames."""
@@ -66,27 +66,12 @@ Flow = Callable[[bytes], AsyncIterator[bytes]]
 """Posts to `PATH` for an answer in pieces, and gives its bytes as they come; raises ModelError when there is none."""
 
 
-def _written(value: Any) -> Any:
-    if isinstance(value, array):
-        return value.typecode.encode() + value.tobytes()
-    raise NotImplementedError(type(value).__name__)
-
-
-def _read(kind: Any, value: Any) -> Any:
-    if kind is array and isinstance(value, bytes) and value[:1] in (b"i", b"f"):
-        whole = array(value[:1].decode())
-        whole.frombytes(value[1:])
-        return whole
-    raise ValueError("expected numbers")
-
-
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_written)
-_REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_read)
-_ANSWER = msgspec.msgpack.Decoder(Answer, dec_hook=_read)
-_FRAME = msgspec.msgpack.Decoder(Frame, dec_hook=_read)
+_REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=numbers_read)
+_ANSWER = msgspec.msgpack.Decoder(Answer, dec_hook=numbers_read)
+_FRAME = msgspec.msgpack.Decoder(Frame, dec_hook=numbers_read)
 _FACTS = msgspec.msgpack.Decoder(Facts)
 
-encode = _ENCODER.encode
+encode = packed
 
 
 def framed(frame: Frame) -> bytes:

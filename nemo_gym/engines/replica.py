@@ -9,19 +9,16 @@ import asyncio
 import contextlib
 import logging
 import math
-from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Literal
-
-import numpy as np
 
 from ..exchange.errors import ModelError
 from ..exchange.reply import Finish, TokenTrace
 from .engine import EngineOutput, EnginePiece, EngineReply, EngineRequest
 from .gather import Gathered
+from .packed import ActorFailure, ActorOutput, ActorReply, Answered, Asked, answered, packed
 from .start import explained
-from .vllm_actor import ActorFailure, ActorOutput, ActorReply
 
 logger = logging.getLogger(__name__)
 
@@ -134,43 +131,21 @@ class Replica:
         return reply
 
     async def _whole(self, call_id: str, request: EngineRequest) -> EngineReply:
-        prompt = np.frombuffer(request.prompt_ids, dtype=np.int32)
-        answer = await self._call(
-            "generate",
-            call_id,
-            prompt,
-            request.sampling,
-            request.guide,
-            request.prompt_logprobs,
-            request.adapter,
-            request.ends,
-            request.endless,
-            request.handoff,
-        )
-        return _reply(self._given(answer))
+        data: bytes = await self._call("answer", packed(Asked(call_id, request)))
+        return _reply(self._given(answered(data)))
 
     async def _streamed(
         self, call_id: str, request: EngineRequest, on_piece: Callable[[EnginePiece], None]
     ) -> EngineReply:
         import ray
 
-        prompt = np.frombuffer(request.prompt_ids, dtype=np.int32)
         whole = Gathered(0)
         answer: ActorReply | None = None
-        stream = self._handle.stream.options(num_returns="streaming").remote(
-            call_id,
-            prompt,
-            request.sampling,
-            request.guide,
-            request.adapter,
-            request.ends,
-            request.endless,
-            request.handoff,
-        )
+        stream = self._handle.stream.options(num_returns="streaming").remote(packed(Asked(call_id, request)))
         try:
             with self._failures():
                 async for ref in stream:
-                    answer = self._given(await ref)
+                    answer = self._given(answered(await ref))
                     (output,) = answer.outputs
                     piece = EnginePiece(output.index, output.text, _trace(output))
                     whole.add(piece)
@@ -186,7 +161,7 @@ class Replica:
             raise ModelError(502, "backend", "the engine ended a stream before it was whole")
         return EngineReply((whole.whole(),), answer.cached)
 
-    def _given(self, answer: ActorReply | ActorFailure) -> ActorReply:
+    def _given(self, answer: Answered) -> ActorReply:
         self.last_news = asyncio.get_running_loop().time()
         if not isinstance(answer, ActorFailure):
             return answer
@@ -326,9 +301,8 @@ class Replica:
 
 
 def _reply(answer: ActorReply) -> EngineReply:
-    prompt = None if answer.prompt_logprobs is None else _array("f", answer.prompt_logprobs)
     outputs = tuple(_output(output) for output in answer.outputs)
-    return EngineReply(outputs, answer.cached, prompt, handoff=answer.handoff)
+    return EngineReply(outputs, answer.cached, answer.prompt_logprobs, handoff=answer.handoff)
 
 
 def _output(output: ActorOutput) -> EngineOutput:
@@ -349,15 +323,9 @@ def _finish(output: ActorOutput) -> tuple[Finish, str | None]:
 
 def _trace(output: ActorOutput) -> TokenTrace:
     return TokenTrace(
-        ids=_array("i", output.ids),
-        logprobs=_array("f", output.logprobs),
+        ids=output.ids,
+        logprobs=output.logprobs,
         versions=output.versions,
         texts=output.texts,
         top=output.top,
     )
-
-
-def _array(typecode: str, values: np.ndarray) -> array:
-    whole = array(typecode)
-    whole.frombytes(values.tobytes())
-    return whole

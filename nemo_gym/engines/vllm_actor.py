@@ -1,6 +1,6 @@
 """vLLM as one Ray actor: the engine is built whole in `__init__`, so an actor that Ray restarts is ready again.
 
-Numbers cross the process border as numpy arrays. Log-probs are of the distribution that was sampled
+Calls cross the process border as bytes (packed.py). Log-probs are of the distribution that was sampled
 (`processed_logprobs`). An actor whose engine is dead ends itself: only then does Ray start it anew. The
 module imports vLLM inside the actor alone.
 """
@@ -15,16 +15,18 @@ import os
 import shutil
 import tempfile
 import time
+from array import array
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
-from msgspec import Struct
 
 from ..exchange.request import Sampling
 from . import forked
 from .checkpoint import BadCheckpoint
+from .engine import EngineRequest
+from .packed import ActorFailure, ActorOutput, ActorReply, Answered, asked, packed
 from .processes import Begun
 from .sampling import engine_fields
 from .start import ErrorLog, StartError, check_arguments, say
@@ -34,39 +36,6 @@ logger = logging.getLogger(__name__)
 
 _GATHER_S = 0.05
 """Pieces of a stream are gathered for so long: Ray has a price for each."""
-
-
-class ActorOutput(Struct, frozen=True):
-    """One choice as it leaves the actor."""
-
-    index: int
-    ids: np.ndarray
-    """int32"""
-    logprobs: np.ndarray
-    """float32"""
-    text: str
-    finish: str | None
-    stop: str | int | None
-    versions: tuple[tuple[int, int], ...]
-    texts: tuple[str, ...] | None = None
-    top: tuple[dict[str, float], ...] | None = None
-
-
-class ActorReply(Struct, frozen=True):
-    outputs: tuple[ActorOutput, ...]
-    cached: int | None
-    prompt_logprobs: np.ndarray | None = None
-    """float32; the first is not a number."""
-    handoff: Mapping[str, Any] | None = None
-    """What its connector tells whoever goes on with this prompt."""
-
-
-class ActorFailure(Struct, frozen=True):
-    """A failure as a value: an exception of vLLM's could only be read where vLLM is imported."""
-
-    refused: bool
-    """The request is at fault, and `message` says how."""
-    message: str
 
 
 class VllmActor:
@@ -128,57 +97,38 @@ class VllmActor:
         blocks = getattr(cache, "num_gpu_blocks", None)
         return int(blocks) * int(cache.block_size) if blocks else None
 
-    async def generate(
-        self,
-        call_id: str,
-        prompt_ids: np.ndarray,
-        sampling: Sampling,
-        guide: Mapping[str, Any] | None = None,
-        prompt_logprobs: bool = False,
-        adapter: str | None = None,
-        ends: Sequence[int] = (),
-        endless: bool = False,
-        handoff: Mapping[str, Any] | None = None,
-    ) -> ActorReply | ActorFailure:
+    async def answer(self, data: bytes) -> bytes:
+        """`generate`, asked from another process."""
+        told = asked(data)
+        return packed(await self.generate(told.call_id, told.request))
+
+    async def generate(self, call_id: str, request: EngineRequest) -> Answered:
         """One whole answer; cancelling the task aborts the generation."""
         final = None
         try:
-            async for output in self._generated(
-                call_id, prompt_ids, sampling, guide, prompt_logprobs, "FINAL_ONLY", adapter, ends, endless, handoff
-            ):
+            async for output in self._generated(call_id, request, "FINAL_ONLY"):
                 final = output
         except Exception as error:
             return self._failure(error)
         assert final is not None
-        outputs = tuple(self._output(output, sampling.logprobs) for output in final.outputs)
-        prompt = _first_each(final.prompt_logprobs) if prompt_logprobs else None
+        outputs = tuple(self._output(output, request.sampling.logprobs) for output in final.outputs)
+        prompt = _first_each(final.prompt_logprobs) if request.prompt_logprobs else None
         return ActorReply(outputs, final.num_cached_tokens, prompt, final.kv_transfer_params)
 
-    async def stream(
-        self,
-        call_id: str,
-        prompt_ids: np.ndarray,
-        sampling: Sampling,
-        guide: Mapping[str, Any] | None = None,
-        adapter: str | None = None,
-        ends: Sequence[int] = (),
-        endless: bool = False,
-        handoff: Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[ActorReply | ActorFailure]:
+    async def stream(self, data: bytes) -> AsyncIterator[bytes]:
         """The same of one choice, in pieces that are gathered for a while; the last one has the finish."""
+        told = asked(data)
         waiting: list[ActorOutput] = []
         sent = -math.inf
         try:
-            async for output in self._generated(
-                call_id, prompt_ids, sampling, guide, False, "DELTA", adapter, ends, endless, handoff
-            ):
-                waiting += [self._output(one, sampling.logprobs) for one in output.outputs]
+            async for output in self._generated(told.call_id, told.request, "DELTA"):
+                waiting += [self._output(one, told.request.sampling.logprobs) for one in output.outputs]
                 now = time.monotonic()
                 if output.finished or now - sent >= _GATHER_S:
-                    yield ActorReply((_joined(waiting),), output.num_cached_tokens)
+                    yield packed(ActorReply((_joined(waiting),), output.num_cached_tokens))
                     waiting, sent = [], now
         except Exception as error:
-            yield self._failure(error)
+            yield packed(self._failure(error))
 
     def _failure(self, error: Exception) -> ActorFailure:
         from vllm.exceptions import VLLMClientError
@@ -192,35 +142,26 @@ class VllmActor:
         return ActorFailure(False, type(error).__name__)
 
     def _generated(
-        self,
-        call_id: str,
-        prompt_ids: np.ndarray,
-        sampling: Sampling,
-        guide: Mapping[str, Any] | None,
-        prompt_logprobs: bool,
-        kind: Literal["FINAL_ONLY", "DELTA"],
-        adapter: str | None,
-        ends: Sequence[int],
-        endless: bool,
-        handoff: Mapping[str, Any] | None,
+        self, call_id: str, request: EngineRequest, kind: Literal["FINAL_ONLY", "DELTA"]
     ) -> AsyncIterator[Any]:
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        fields = engine_fields(sampling, self._context - len(prompt_ids), self._defaults)
-        if guide is not None:
-            fields["structured_outputs"] = StructuredOutputsParams(**guide)
-        if prompt_logprobs:
+        prompt = request.prompt_ids
+        fields = engine_fields(request.sampling, self._context - len(prompt), self._defaults)
+        if request.guide is not None:
+            fields["structured_outputs"] = StructuredOutputsParams(**request.guide)
+        if request.prompt_logprobs:
             fields["prompt_logprobs"] = 0
-        if ends:
-            fields["stop_token_ids"] = [*fields.get("stop_token_ids", ()), *ends]
-        if endless:
+        if request.ends:
+            fields["stop_token_ids"] = [*fields.get("stop_token_ids", ()), *request.ends]
+        if request.endless:
             fields |= {"ignore_eos": True, "stop": None, "stop_token_ids": None}
-        if handoff is not None:
-            fields["extra_args"] = {"kv_transfer_params": dict(handoff)}
+        if request.handoff is not None:
+            fields["extra_args"] = {"kv_transfer_params": dict(request.handoff)}
         params = SamplingParams(output_kind=RequestOutputKind[kind], **fields)
         given: AsyncIterator[Any] = self._engine.generate(
-            TokensPrompt(prompt_token_ids=prompt_ids.tolist()), params, call_id, lora_request=self._lora(adapter)
+            TokensPrompt(prompt_token_ids=prompt.tolist()), params, call_id, lora_request=self._lora(request.adapter)
         )
         return given
 
@@ -242,7 +183,7 @@ class VllmActor:
             top = tuple(_alternatives(flat, position) for position in range(len(flat)))
         return ActorOutput(
             index=output.index,
-            ids=np.asarray(output.token_ids, dtype=np.int32),
+            ids=array("i", output.token_ids),
             logprobs=_first_each(flat),
             text=output.text,
             finish=output.finish_reason,
@@ -255,8 +196,8 @@ class VllmActor:
     async def check(self) -> int:
         """One real token; the policy version it bears."""
         self._checks += 1
-        prompt = np.zeros(2, dtype=np.int32)  # connectors hand over all but the last token, and some cannot of none
-        reply = await self.generate(f"check-{self._checks}", prompt, Sampling(max_tokens=1))
+        prompt = array("i", (0, 0))  # connectors hand over all but the last token, and some cannot of none
+        reply = await self.generate(f"check-{self._checks}", EngineRequest(prompt, Sampling(max_tokens=1)))
         if isinstance(reply, ActorFailure):
             raise RuntimeError(reply.message)
         return self._weights.version
@@ -307,8 +248,8 @@ def _joined(pieces: Sequence[ActorOutput]) -> ActorOutput:
         return last
     return ActorOutput(
         index=last.index,
-        ids=np.concatenate([one.ids for one in pieces]),
-        logprobs=np.concatenate([one.logprobs for one in pieces]),
+        ids=sum((one.ids for one in pieces), array("i")),
+        logprobs=sum((one.logprobs for one in pieces), array("f")),
         text="".join([one.text for one in pieces]),
         finish=last.finish,
         stop=last.stop,
@@ -318,11 +259,11 @@ def _joined(pieces: Sequence[ActorOutput]) -> ActorOutput:
     )
 
 
-def _first_each(flat: Any) -> np.ndarray:
+def _first_each(flat: Any) -> array:
     """The log-prob of each position's own token, which comes first; not a number where there is none."""
     starts, ends = (np.asarray(side, dtype=np.int64) for side in (flat.start_indices, flat.end_indices))
     values = np.append(np.asarray(flat.logprobs, dtype=np.float32), np.float32("nan"))
-    return values[np.where(starts < ends, starts, -1)]
+    return array("f", values[np.where(starts < ends, starts, -1)].tobytes())
 
 
 def _alternatives(flat: Any, position: int) -> dict[str, float]:

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..exchange.errors import ModelError
+from .packed import ActorFailure
 from .replica import Replica
-from .vllm_actor import ActorFailure
 
 logger = logging.getLogger(__name__)
 

@@ -7,18 +7,19 @@ from array import array
 
 import pytest
 
-np = pytest.importorskip("numpy")
+pytest.importorskip("numpy")
 
-from nemo_gym.engines.deployment import Deployment  # noqa: E402
-from nemo_gym.engines.engine import EnginePiece, EngineReply, EngineRequest  # noqa: E402
-from nemo_gym.engines.placement import placement  # noqa: E402
-from nemo_gym.engines.ray_engine import RayEngine  # noqa: E402
-from nemo_gym.engines.replica import ABORTED, _reply  # noqa: E402
-from nemo_gym.engines.sampling import engine_fields  # noqa: E402
-from nemo_gym.engines.vllm_actor import ActorOutput, ActorReply, _alternatives  # noqa: E402
-from nemo_gym.exchange.errors import ModelError  # noqa: E402
-from nemo_gym.exchange.reply import TokenTrace  # noqa: E402
-from nemo_gym.exchange.request import Sampling  # noqa: E402
+from nemo_gym.engines.deployment import Deployment
+from nemo_gym.engines.engine import EnginePiece, EngineReply, EngineRequest
+from nemo_gym.engines.packed import ActorFailure, ActorOutput, ActorReply, Asked, answered, asked, packed
+from nemo_gym.engines.placement import placement
+from nemo_gym.engines.ray_engine import RayEngine
+from nemo_gym.engines.replica import ABORTED, _reply
+from nemo_gym.engines.sampling import engine_fields
+from nemo_gym.engines.vllm_actor import _alternatives, _joined
+from nemo_gym.exchange.errors import ModelError
+from nemo_gym.exchange.reply import TokenTrace
+from nemo_gym.exchange.request import Sampling
 
 REQUEST = EngineRequest(array("i", [1, 2, 3]), Sampling(), affinity="r1")
 
@@ -162,8 +163,33 @@ async def test_ready_means_that_every_replica_answers():
 
 
 def output(finish="stop", stop=None):
-    ids, logprobs = np.array([7, 2], dtype=np.int32), np.array([-0.25, -1.5], dtype=np.float32)
+    ids, logprobs = array("i", [7, 2]), array("f", [-0.25, -1.5])
     return ActorReply((ActorOutput(0, ids, logprobs, "hi", finish, stop, ((0, 3),)),), 5)
+
+
+def test_a_request_arrives_as_it_was_asked():
+    sampling = Sampling(temperature=0.7, logit_bias={5: -100.0}, stop=("END", "é"), n=2, logprobs=3, seed=11)
+    guide, handoff = {"json": {"type": "object"}}, {"do_remote_decode": True, "remote_block_ids": [1, 2]}
+    request = EngineRequest(
+        array("i", [1, 2**31 - 1]), sampling, guide, True, (2, 7), "french", None, "r1", endless=True, handoff=handoff
+    )
+    assert asked(packed(Asked("c", request))) == Asked("c", request)
+
+
+def test_an_answer_arrives_as_it_was_given():
+    nan = float("nan")
+    told = ActorReply(output("length").outputs, 5, array("f", [nan, -0.5]), {"remote_host": "h"})
+    arrived = answered(packed(told))
+    assert (arrived.outputs, arrived.cached, arrived.handoff) == (told.outputs, 5, {"remote_host": "h"})
+    assert arrived.prompt_logprobs.tobytes() == told.prompt_logprobs.tobytes()
+    assert answered(packed(ActorFailure(True, "no"))) == ActorFailure(True, "no")
+
+
+def test_pieces_of_a_choice_are_one():
+    (one,), (last,) = output(None).outputs, output("stop", "END").outputs
+    whole = _joined([one, last])
+    assert (whole.ids, whole.text, whole.finish) == (array("i", [7, 2, 7, 2]), "hihi", "stop")
+    assert whole.logprobs == array("f", [-0.25, -1.5] * 2)
 
 
 def test_arrays_come_out_as_they_went_in():

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from nemo_gym.engines.vllm_actor import ActorFailure
+from nemo_gym.engines.packed import ActorFailure
 from nemo_gym.engines.weights import Weights
 from nemo_gym.exchange.errors import ModelError
 
