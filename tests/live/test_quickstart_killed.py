@@ -1,6 +1,7 @@
 """`ng_run` with a real engine, killed at any moment and interrupted: nothing is left, and a resumed run completes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -27,7 +28,14 @@ def world(tmp_path):
 def start(world, output, *args):
     command = [sys.executable, "-m", "nemo_gym.cli.main", "run", "+config_paths=[configs/quickstart.yaml]"]
     command += [f"++job.output={output}", *args]
-    return subprocess.Popen(command, cwd=ROOT, env=world.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=world.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def family(process):
@@ -67,14 +75,15 @@ def commanded(process):
 
 
 def interrupt_and_see(world, process):
+    """Ctrl-C, which a terminal sends to the whole of the group in front."""
     tree = family(process)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 130
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
     assert not [one for one in tree if alive(one)]
     assert left(world.folder) == []
 
 
-def test_killed_five_times_interrupted_and_resumed(world, tmp_path):
+def test_killed_five_times_interrupted_twice_and_resumed(world, tmp_path):
     output = tmp_path / "out"
     journal = output / "rollouts.jsonl"
     moments = [
@@ -82,6 +91,7 @@ def test_killed_five_times_interrupted_and_resumed(world, tmp_path):
         (kill_and_see, lambda p: "gcs_server" in commanded(p)),  # Ray is starting
         (kill_and_see, lambda p: "engines.preloaded" in commanded(p)),  # vLLM is imported
         (kill_and_see, lambda p: "VLLM::EngineCore" in commanded(p)),  # the engine is being built
+        (interrupt_and_see, lambda p: "VLLM::EngineCore" in commanded(p)),
         (interrupt_and_see, lambda p: lines(journal) >= 20),
         (kill_and_see, lambda p: lines(journal) >= 90),
     ]
