@@ -5,10 +5,11 @@
     python -m benchmarks.engines simulation    # 1 to 64 replicas that only sleep: what the pool itself loses
 
 Two replicas of vLLM on the embedded model are started, and one more engine in this process. Replies are of a fixed
-length, so all ways do the same work. The ways take turns, short ones, in changing order. What else the machine does
-only slows: the best turn of each way is what counts, and the median tells how quiet the machine was. What a call costs
-in this process (the server, its client and Ray's own threads) is told as CPU besides. The simulation's clock jumps from
-event to event, so that it shows the choices alone.
+length, so all ways do the same work. The ways take turns, short ones, in changing order, and a way's turn is compared
+with the turn of the engine itself in the same round: what else the machine does burdens both, and the median of the
+rounds is what counts. The clients are a process of their own (asking.py). What a call costs in this process (the server
+and Ray's own threads) is told as CPU besides. The simulation's clock jumps from event to event, so that it shows the
+choices alone.
 """
 
 from __future__ import annotations
@@ -26,19 +27,23 @@ from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
-import numpy as np
+import uvloop
 from msgspec import Struct
 
+from benchmarks.asking import Calls, Clients, clients
 from nemo_gym.engines.deployment import Deployment
 from nemo_gym.engines.engine import EngineReply, EngineRequest
+from nemo_gym.engines.packed import Asked, asked, packed
 from nemo_gym.engines.ray_engine import RayEngine
 from nemo_gym.engines.replica import Replica
 from nemo_gym.engines.vllm_actor import VllmActor
 from nemo_gym.exchange.parts import Message, Text
 from nemo_gym.exchange.request import ModelRequest, Sampling
 from nemo_gym.web.peers import ServerClient
+from nemo_gym.web.serve import settle_interpreter
 from responses_api_models.local_vllm_model.app import LocalVLLMModel, LocalVLLMModelConfig
 from tests.pool import virtual
 from tests.serving import recording, serving
@@ -115,21 +120,22 @@ async def each(ways: Mapping[str, Way], names: list[str], calls: int, found: dic
 
 
 def report(title: str, found: Mapping[str, list[Turn]], beside: str) -> dict[str, tuple[float, float]]:
-    """Prints the best turns and the medians; of each way, what its best call takes more (ms) and which part of the
-    throughput its best turn has lost."""
+    """Prints the medians of the rounds; of each way, what a call takes more (ms) and which part of the throughput it
+    loses, as the median of the rounds too."""
     base = found[beside]
-    quickest, most = min(one.seconds for one in base), max(one.rate for one in base)
-    print(f"\n{title}: best of {len(base)} rounds (median), beside {beside!r}")
+    print(f"\n{title}: medians of {len(base)} rounds, beside {beside!r}")
     told: dict[str, tuple[float, float]] = {}
     for way, turns in found.items():
-        seconds, each_s = min(one.seconds for one in turns), max(one.rate for one in turns)
-        told[way] = more, lost = (seconds - quickest) * 1e3, 1 - each_s / most
-        median_s, median_rate, cpu = (
+        pairs = list(zip(turns, base, strict=True))
+        more = statistics.median((one.seconds - other.seconds) * 1e3 for one, other in pairs)
+        lost = statistics.median(1 - one.rate / other.rate for one, other in pairs)
+        told[way] = more, lost
+        seconds, each_s, cpu = (
             statistics.median(getattr(one, name) for one in turns) for name in ("seconds", "rate", "cpu")
         )
         print(
-            f"  {way:13} {seconds * 1e3:7.1f} ms a call ({median_s * 1e3:6.1f}) {more:+6.1f}"
-            f"  {each_s:6.1f} calls/s ({median_rate:5.1f}) {-lost:+6.1%}  {cpu * 1e3:5.2f} ms of CPU here",
+            f"  {way:13} {seconds * 1e3:7.1f} ms a call {more:+6.1f}  {each_s:6.1f} calls/s {-lost:+6.1%}"
+            f"  {cpu * 1e3:5.2f} ms of CPU here",
             flush=True,
         )
     return told
@@ -143,9 +149,9 @@ def verdict(way: str, name: str, found: float, most: float, form: str) -> None:
 class Timed(VllmActor):
     """An actor that asks its own engine, as fast as it can."""
 
-    async def rate(self, ids: np.ndarray, sampling: Sampling, concurrent: int, calls: int) -> tuple[float, float]:
-        run = time.monotonic_ns()
-        return await rate(lambda number: self.generate(f"bench-{run}-{number}", ids, sampling), concurrent, calls)
+    async def rate(self, data: bytes, concurrent: int, calls: int) -> tuple[float, float]:
+        run, request = time.monotonic_ns(), asked(data).request
+        return await rate(lambda number: self.generate(f"bench-{run}-{number}", request), concurrent, calls)
 
 
 @contextlib.asynccontextmanager
@@ -180,22 +186,19 @@ class Bench:
         seconds: for each table.
     """
 
-    def __init__(self, url: str, server: LocalVLLMModel, session: aiohttp.ClientSession, seconds: float):
+    def __init__(self, server: LocalVLLMModel, asked_by: Clients, seconds: float):
         assert server._deployment is not None
         self.engine = server._deployment.engine
         self.first, self.second = self.engine.replicas
-        self._url = url
-        self._session = session
+        self._clients = asked_by
         self._seconds = seconds
         backend: Any = server.backend
         self._ids = backend._renderer.ids(ModelRequest((Message("user", (Text(QUESTION),)),)))
-        self._prompt = np.frombuffer(self._ids, dtype=np.int32)
         self._replies_of(64)
 
     def _replies_of(self, tokens: int) -> None:
         self._tokens = tokens
-        self._sampling = Sampling(temperature=1.0, max_tokens=tokens, logit_bias=NEVER)
-        self._request = EngineRequest(self._ids, self._sampling)
+        self._request = EngineRequest(self._ids, Sampling(temperature=1.0, max_tokens=tokens, logit_bias=NEVER))
         self._body = {
             "messages": [{"role": "user", "content": QUESTION}],
             "max_tokens": tokens,
@@ -203,30 +206,34 @@ class Bench:
             "logit_bias": {str(token): bias for token, bias in NEVER.items()},
         }
 
-    async def _over_http(self, number: int) -> None:
-        path = f"{self._url}/ng-rollout/r{number}/v1/chat/completions"
-        async with self._session.post(path, json=self._body) as answer:
-            reply = await answer.json()
-            assert reply["usage"]["completion_tokens"] == self._tokens, reply
-
     async def _over_ray(self, number: int) -> None:
         await self.engine.generate(self._request)
 
-    def _with(self, ask: Ask, replicas: list[Replica], concurrent: int, calls: int) -> Way:
-        """Asked while these replicas alone are in the pool."""
+    def _only(self, replicas: list[Replica]) -> None:
+        """These alone are in the pool."""
+        for replica in self.engine.replicas:
+            self.engine.pool.remove(replica.name)
+            if replica in replicas:
+                self.engine.changed(replica)
 
+    def _here(self, replicas: list[Replica], concurrent: int, calls: int) -> Way:
         async def take() -> Turn:
-            for replica in self.engine.replicas:
-                self.engine.pool.remove(replica.name)
-                if replica in replicas:
-                    self.engine.changed(replica)
-            return await turn(ask, concurrent, calls)
+            self._only(replicas)
+            return await turn(self._over_ray, concurrent, calls)
+
+        return take
+
+    def _over_http(self, replicas: list[Replica], concurrent: int, calls: int) -> Way:
+        async def take() -> Turn:
+            self._only(replicas)
+            taken = await self._clients.ask(Calls(self._body, concurrent, calls, self._tokens))
+            return Turn(taken.seconds, taken.rate)
 
         return take
 
     def _in_its_actor(self, concurrent: int, calls: int) -> Way:
         async def take() -> Turn:
-            return Turn(*await self.first.ask("rate", self._prompt, self._sampling, concurrent, calls))
+            return Turn(*await self.first.ask("rate", packed(Asked("", self._request)), concurrent, calls))
 
         return take
 
@@ -235,8 +242,8 @@ class Bench:
             self._replies_of(tokens)
             ways = {
                 "in its actor": self._in_its_actor(concurrent, calls),
-                "over Ray": self._with(self._over_ray, [self.first], concurrent, calls),
-                "over HTTP": self._with(self._over_http, [self.first], concurrent, calls),
+                "over Ray": self._here([self.first], concurrent, calls),
+                "over HTTP": self._over_http([self.first], concurrent, calls),
             }
             found = await rounds(ways, calls, self._seconds)
             told = report(f"{concurrent} concurrent, {tokens} tokens", found, "in its actor")
@@ -251,18 +258,17 @@ class Bench:
         _, calls, tokens = LOADS[-1]
         self._replies_of(tokens)
         ways = {
-            "one replica": self._with(self._over_http, [self.first], 32, calls),
-            "two replicas": self._with(self._over_http, [self.first, self.second], 32, calls),
+            "one replica": self._over_http([self.first], 32, calls),
+            "two replicas": self._over_http([self.first, self.second], 32, calls),
         }
         report("over HTTP, 32 concurrent", await rounds(ways, calls, self._seconds), "one replica")
 
     async def in_process(self) -> None:
         actor = await asyncio.to_thread(VllmActor, ARGS, 0.0)
-        asked = iter(range(1_000_000_000))
-        prompt = self._prompt
+        numbers = iter(range(1_000_000_000))
 
         async def ask(number: int) -> None:
-            await actor.generate(f"here-{next(asked)}", prompt, self._sampling)
+            await actor.generate(f"here-{next(numbers)}", self._request)
 
         try:
             for concurrent, calls, tokens in LOADS:
@@ -281,8 +287,9 @@ class Bench:
 
 
 async def engines(told: argparse.Namespace) -> None:
-    async with served() as (url, server), aiohttp.ClientSession() as session:
-        bench = Bench(url, server, session, told.seconds)
+    async with served() as (url, server), clients(urlsplit(url).port or 0) as asked_by:
+        settle_interpreter()
+        bench = Bench(server, asked_by, told.seconds)
         if told.part == "overhead":
             await bench.overhead()
         await bench.replicas()
@@ -341,7 +348,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=16, help="calls in one simulated replica")
     told = parser.parse_args()
     if told.part != "simulation":
-        asyncio.run(engines(told))
+        uvloop.run(engines(told))  # this and the interpreter's settings as a server's process has them
     if told.part != "replicas":
         virtual.run(simulation(told.call, told.at_once))
 
