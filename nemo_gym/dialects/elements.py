@@ -19,8 +19,11 @@ _T = TypeVar("_T")
 _LISTS = frozenset({"messages", "input", "tools"})
 _WORTH = 256
 """A shorter body is decoded as fast as it is looked up."""
+_FORMS = 5
+"""As often its bytes are there at most: they themselves, the texts in them and in what was read of it (beyond ASCII in
+two encodings), and those that it is sent on as."""
 _OVERHEAD = 2048
-"""Bytes that an element takes beside its own and those that it is sent on as, with what is kept with it."""
+"""Bytes that an element takes besides, with what is kept with it."""
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -28,7 +31,7 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 class Elements:
     """Those of recent bodies."""
 
-    def __init__(self, max_bytes: int = 16 << 20) -> None:
+    def __init__(self, max_bytes: int = 32 << 20) -> None:
         self._known: OrderedDict[bytes, Element] = OrderedDict()
         self._bytes = 0
         self._max_bytes = max_bytes
@@ -59,21 +62,27 @@ class Elements:
         if type(value) is not dict:
             return value
         element = known[data] = Element(value)
-        self._bytes += 2 * len(data) + _OVERHEAD
+        self._bytes += _size(data)
         while self._bytes > self._max_bytes:
             forgotten, oldest = known.popitem(last=False)
-            self._bytes -= 2 * len(forgotten) + _OVERHEAD
+            self._bytes -= _size(forgotten)
             oldest.forget()
         return element
 
 
+def _size(data: bytes) -> int:
+    return _FORMS * len(data) + _OVERHEAD
+
+
 def write_once(value: _T, under: object, write: Callable[[_T], Any]) -> Any:
-    """What `write` makes of a message or a tool. Of one that bodies share it is made only once, and kept as JSON, for as
-    long as `under`, all that it depends on besides, is one object."""
+    """What `write` makes of a message or a tool. Of one that bodies share it is made only once, and kept as JSON, for
+    as long as `under`, all that it depends on besides, is one object."""
     element = element_of(value)
     if element is None:
         return write(value)
     if element.written is None or element.written[0] is not under:
         made = write(value)
-        element.written = under, None if made is None else msgspec.Raw(codec.encode(made))
+        # A copy: the encoder's own bytes take half as much again.
+        told = None if made is None else msgspec.Raw(memoryview(codec.encode(made)).tobytes())
+        element.written = under, told
     return element.written[1]

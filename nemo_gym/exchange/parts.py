@@ -65,7 +65,7 @@ def read_once(element: Any, read: Callable[[Any], _T]) -> _T:
     if type(element) is not Element or not element.known:
         return read(element)
     if element.read is None or element.read[0] is not read:
-        element.read = read, read(element)
+        element.read, element.written = (read, read(element)), None
     found: _T = element.read[1]
     return found
 

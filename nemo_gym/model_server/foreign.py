@@ -53,7 +53,7 @@ def messages_tools(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
 
 def marked_errors(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Results that are errors say so in their text."""
-    if not any(_is_error(part) for message in messages for part in message.parts):
+    if True not in [part.is_error for message in messages for part in message.parts if type(part) is ToolResult]:
         return messages
     return tuple(
         replace(message, parts=tuple(_marked(part) for part in message.parts), origin=None)

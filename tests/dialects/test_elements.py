@@ -9,9 +9,12 @@ from nemo_gym.dialects import chat, codec, messages
 from nemo_gym.dialects.elements import Elements
 from nemo_gym.exchange.errors import InvalidRequest
 from nemo_gym.exchange.parts import Element, ToolResult, element_of
+from nemo_gym.exchange.tools import Tool
 
 LONG = "a history " * 600
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+TOOL_OF_MESSAGES = {"name": "f", "description": LONG, "input_schema": {"type": "object"}}
+ASKED = {"role": "user", "content": LONG}
 
 
 def body(*more: object) -> dict[str, object]:
@@ -33,6 +36,31 @@ def test_an_element_that_is_a_message_and_a_tool_is_read_as_each() -> None:
     both = {"role": "user", "content": LONG} | TOOL
     request = chat.read_request(Elements().decode(msgspec.json.encode({"messages": [both], "tools": [both]})))
     assert request.messages[0].role == "user" and request.tools[0].name == "f"
+
+
+def test_an_element_that_is_a_message_and_a_tool_is_written_as_each() -> None:
+    both = {"role": "user", "content": LONG, "name": "f", "input_schema": {}}
+    elements, told = Elements(), {"model": "m", "max_tokens": 9}
+    for body in ({"messages": [both], "tools": [TOOL_OF_MESSAGES]}, {"messages": [ASKED], "tools": [both]}) * 2:
+        shared = messages.read_request(elements.decode(msgspec.json.encode(told | body)))
+        alone = messages.read_request(told | body)
+        assert codec.encode(chat.write_encoded(shared)) == codec.encode(chat.write_request(alone))
+
+
+def test_tools_of_anthropic_bodies_are_read_once_and_held_back_when_a_body_says_so() -> None:
+    elements = Elements()
+    removal = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}}
+    without = [ASKED, {"role": "system", "content": [removal]}]
+
+    def tool_of(history: list[object]) -> Tool:
+        told = {"model": "m", "max_tokens": 9, "messages": history, "tools": [TOOL_OF_MESSAGES]}
+        (tool,) = messages.read_request(elements.decode(msgspec.json.encode(told))).tools
+        return tool
+
+    first = tool_of([ASKED])
+    assert element_of(first) is not None and first.kind == "function"
+    assert tool_of(without).kind == "provider"
+    assert tool_of([ASKED]) is first
 
 
 def test_messages_of_anthropic_bodies_are_read_once() -> None:
@@ -88,7 +116,7 @@ def test_what_is_wrong_beside_shared_elements_is_named_where_it_is(dialect) -> N
 
 
 def test_what_is_forgotten_is_read_anew() -> None:
-    elements = Elements(max_bytes=20_000)
+    elements = Elements(max_bytes=48_000)
     data = msgspec.json.encode(body())
     first = elements.decode(data)["messages"][0]
     chat.read_request({"messages": [first]})

@@ -18,7 +18,7 @@ from ...exchange.tools import Toolbox
 from ..validation import STREAM, find_errors, first_words, missing_body, validated
 from . import schema
 from .blocks import NAME, is_attribution, read_message, read_messages, write_blocks, write_messages, write_text
-from .tools import read_choice, read_tools, write_choice, write_tools
+from .tools import read_choice, read_tool, read_tools, write_choice, write_tools
 
 MAX_TOKENS = 8192
 """What a request that sets no limit gets: this API demands one."""
@@ -68,7 +68,7 @@ def _checked(body: Any, adapter: TypeAdapter[Any]) -> Any:
     if body is None:
         errors = [missing_body()]
     else:
-        checked, errors = validated(adapter, body, {"messages": read_message})
+        checked, errors = validated(adapter, body, {"messages": read_message, "tools": read_tool})
     if isinstance(body, dict):
         errors += find_errors(STREAM, body.get("stream"), ("stream",))
     if errors or checked is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...exchange.parts import Origin
+from ...exchange.parts import Origin, read_once
 from ...exchange.tools import Tool, Toolbox, ToolChoice
 from . import hosted
 from .blocks import NAME
@@ -22,7 +22,7 @@ def read_tools(declared: Iterable[Any], messages: Iterable[Mapping[str, Any]]) -
     for change in _changes(messages, all(offered.values())):
         _apply(change, offered, found)
     tools = [*declared, *(tool for name, tool in found.items() if name not in {_name(one) for one in declared})]
-    return tuple(_read_tool(tool, offered[_name(tool)]) for tool in tools)
+    return tuple([read_once(tool, read_tool) if offered[_name(tool)] else _held_back(tool) for tool in tools])
 
 
 def _name(tool: Mapping[str, Any]) -> str:
@@ -66,17 +66,22 @@ def _apply(change: Mapping[str, Any], offered: dict[str, bool], found: dict[str,
         offered[name] = change["type"] != "tool_removal"
 
 
-def _read_tool(tool: Mapping[str, Any], offered: bool) -> Tool:
-    kind, name, origin = tool.get("type"), _name(tool), Origin(NAME, tool)
+def read_tool(tool: Mapping[str, Any]) -> Tool:
+    """One that the model may call, if this server knows what it takes."""
+    kind = tool.get("type")
     if kind in (None, "custom"):
         schema = tool.get("input_schema")
         description = tool.get("description") or ""
     else:
         known = hosted.find(str(kind))
         description, schema = known if known is not None else ("", None)
-    if schema is None or not offered:
-        return Tool(name, kind="provider", body=tool, origin=origin)
-    return Tool(name, description, schema, origin=origin)
+    if schema is None:
+        return _held_back(tool)
+    return Tool(_name(tool), description, schema, origin=Origin(NAME, tool))
+
+
+def _held_back(tool: Mapping[str, Any]) -> Tool:
+    return Tool(_name(tool), kind="provider", body=tool, origin=Origin(NAME, tool))
 
 
 def is_held_back(tool: Tool) -> bool:
@@ -87,7 +92,7 @@ def is_held_back(tool: Tool) -> bool:
 
 def loaded(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     """With all that is held back: where nothing can search for it, it is there from the beginning."""
-    return tuple(_read_tool(tool.body, True) if tool.body and is_held_back(tool) else tool for tool in tools)
+    return tuple(read_tool(tool.body) if tool.body and is_held_back(tool) else tool for tool in tools)
 
 
 def read_choice(choice: Mapping[str, Any] | None, tools: tuple[Tool, ...]) -> ToolChoice:
