@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from nemo_gym.backends.backend import Capabilities
-from nemo_gym.dialects import chat, messages, responses
+from nemo_gym.dialects import chat, codec, messages, responses
+from nemo_gym.dialects.elements import Elements
 from nemo_gym.model_server import said
 from nemo_gym.model_server.adapt import NO_IMAGE, Adapter
 from nemo_gym.web.peers import ServerClient
@@ -188,3 +189,67 @@ async def test_a_vllm_is_asked_which_roles_it_renders(tmp_path: Path) -> None:  
         assert [m["role"] for m in at.backend.calls[0].json()["messages"]] == ["system", "user", "user", "user"]
         (record,) = at.records()
     assert [message.role for message in record.received.messages] == ["system", "developer", "user", "system", "user"]
+
+
+PICTURE = "data:image/png;base64," + "iVBORw0KGgo" * 20
+CALL = {"id": "c" * 70, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+CHAT = {
+    "messages": [
+        {"role": "developer", "content": "Be kind."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE}}]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c" * 70, "content": "2 é"},
+        {"role": "system", "content": "Go on."},
+    ],
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+}
+RESPONSES = {
+    "input": [
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "input_image", "image_url": PICTURE}]},
+        {"type": "function_call", "name": "f", "namespace": "m", "call_id": "c" * 70, "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c" * 70, "output": "2 é"},
+        {"role": "system", "content": "Go on."},
+    ],
+    "tools": [{"type": "namespace", "name": "m", "tools": [{"type": "function", "name": "f", "parameters": {}}]}],
+}
+MESSAGES = {
+    "max_tokens": 9,
+    "system": "Be kind.",
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "image",
+                    "source": {"type": "base64", "media_type": "image/png", "data": PICTURE.partition(",")[2]},
+                }
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c" * 70, "name": "f", "input": {"q": "é"}}]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c" * 70, "content": "2", "is_error": True}],
+        },
+        {"role": "system", "content": "Go on."},
+    ],
+    "tools": [{"name": "f", "input_schema": {}}],
+}
+
+
+@pytest.mark.parametrize(
+    "unable", [{}, {"vision": False}, {"several_systems": False}, {"late_system": False}, {"developer": False}]
+)
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [(chat, CHAT), (responses, RESPONSES), (messages, MESSAGES)],
+    ids=["chat", "responses", "messages"],
+)
+def test_what_bodies_share_goes_on_as_what_is_sent_alone(dialect: Any, body: Any, unable: dict[str, bool]) -> None:
+    """A11 A17 R15: nor does it matter what the server could take when it was written first."""
+    elements, data = Elements(), codec.encode(body | {"model": "m"})
+    for known in (Capabilities(), Capabilities(**unable), Capabilities()):
+        alone = adapter().adapt(dialect.read_request(codec.decode(data)), known)
+        shared = adapter().adapt(dialect.read_request(elements.decode(data)), known)
+        assert codec.encode(chat.write_encoded(shared)) == codec.encode(chat.write_request(alone))
