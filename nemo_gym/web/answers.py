@@ -43,3 +43,27 @@ def write_whole(send: Any, status: int, headers: Headers, body: bytes, *, chunke
         cycle.transport.close()
     cycle.on_response()
     return True
+
+
+class Unchunked:
+    """An ASGI application as a client of HTTP/1.0 has to be answered: it knows no chunks, and what is sent ends with the
+    connection. uvicorn writes chunks to any client whose answer has no length.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app(scope, receive, _Plainly(send.__self__).send)
+
+
+class _Plainly:
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self.transport = cycle.transport
+        """Where a sender may ask what the socket has not taken yet."""
+
+    async def send(self, message: Any) -> None:
+        self._cycle.chunked_encoding = False
+        self._cycle.expected_content_length = len(message.get("body", b""))  # so much is right at any time
+        await self._cycle.send(message)

@@ -15,6 +15,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from . import workers
+from .answers import Unchunked
 from .correlation import session_id, split_rollout
 from .hangup import ON_HANG_UP
 
@@ -94,7 +95,11 @@ class HttpProtocol(HttpToolsProtocol):
             if self._owner is not None:
                 return
             self._raw = None
+        app = self.app
+        if self.parser.get_http_version() == "1.0":
+            self.app = Unchunked(app)  # type: ignore[assignment]
         super().on_headers_complete()
+        self.app = app
 
     def on_body(self, body: bytes) -> None:
         if self._owner is None:

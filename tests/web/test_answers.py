@@ -95,3 +95,38 @@ async def test_a_wish_to_change_the_protocol_costs_no_body(upgrade):
     async with served_bare(app) as port:
         data = await asked(port, head + BODY, BODY)
     assert data.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize("pieces", [[BODY], [b"data: a\n\n", b"", b"data: bc\n\n"]])
+async def test_a_client_of_http_1_0_is_sent_no_chunks(pieces):
+    """It does not know them (RFC 9112, 6.1): what has no length ends with the connection."""
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(write_whole(send, 200, [TYPE], BODY, chunked=True))
+        await send({"type": "http.response.start", "status": 200, "headers": [TYPE]})
+        for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"end"})
+
+    async with served_bare(app) as port:
+        reader, writer = await connected(port)
+        writer.write(b"POST / HTTP/1.0\r\ncontent-length: 0\r\n\r\n")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert seen == [False]
+    assert b"connection: close" in head and b"transfer-encoding" not in head
+    assert body == b"".join(pieces) + b"end"
+
+
+async def test_an_answer_with_a_length_has_it_over_http_1_0_too():
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [TYPE, (b"content-length", b"8")]})
+        await send({"type": "http.response.body", "body": BODY})
+
+    async with served_bare(app) as port:
+        reader, writer = await connected(port)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert head.count(b"content-length: 8") == 1 and body == BODY
