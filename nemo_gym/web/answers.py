@@ -46,8 +46,8 @@ def write_whole(send: Any, status: int, headers: Headers, body: bytes, *, chunke
 
 
 class Unchunked:
-    """An ASGI application as a client of HTTP/1.0 has to be answered: it knows no chunks, and what is sent ends with the
-    connection. uvicorn writes chunks to any client whose answer has no length.
+    """An ASGI application as a client of HTTP/1.0 has to be answered: it knows no chunks, and the end of the connection
+    ends what it is sent. uvicorn writes chunks to any client whose answer has no length.
     """
 
     def __init__(self, app: Any) -> None:

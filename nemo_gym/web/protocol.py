@@ -97,7 +97,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._raw = None
         app = self.app
         if self.parser.get_http_version() == "1.0":
-            self.app = Unchunked(app)  # type: ignore[assignment]
+            self.app = Unchunked(app)
         super().on_headers_complete()
         self.app = app
 
