@@ -35,6 +35,7 @@ def absolute(path: str | Path) -> Path:
     return project_root() / Path(path).expanduser()
 
 
+_KINDS = ("responses_api_models", "responses_api_agents", "resources_servers")
 EXTRA_ROOTS = "NEMO_GYM_EXTRA_ROOTS"
 
 
@@ -81,6 +82,11 @@ def _resolve_under_cwd_or_install(rel_path: str | Path, *, validator: Callable[[
 def entrypoint(kind: str, implementation: str, file: str) -> Path:
     """The file that a server's process runs."""
     return locate(Path(kind) / implementation) / file
+
+
+def root_of(entrypoint: Path) -> Path:
+    """The folder that has the folder of its kind; a server may lie deeper (`responses_api_agents/name/variant`)."""
+    return next((one.parent for one in entrypoint.parents if one.name in _KINDS), entrypoint.parents[2])
 
 
 def beside(path: str | Path, pattern: str = "*") -> list[Path]:

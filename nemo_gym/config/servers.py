@@ -87,7 +87,7 @@ def _load(path: Path, kind: str, implementation: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     kept, known_before = list(sys.path), set(sys.modules)
-    sys.path[:0] = [str(path.parent), str(path.parents[2])]  # as when it runs
+    sys.path[:0] = [str(path.parent), str(paths.root_of(path))]  # as when it runs
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -108,7 +108,8 @@ def _forget_neighbours(folder: Path, known_before: set[str]) -> None:
     """Modules beside an entrypoint that it imported by their bare names: the next server may have a `utils` too."""
     for name in sys.modules.keys() - known_before:
         module, top = sys.modules[name], name.partition(".")[0]
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        own = vars(module)  # asked for an attribute, some modules import more
+        places = [own.get("__file__"), *own.get("__path__", ())]
         beside = (folder / top).is_dir() or (folder / f"{top}.py").is_file()
         if beside and any(place is not None and Path(place).is_relative_to(folder) for place in places):
             del sys.modules[name]

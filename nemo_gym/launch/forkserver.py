@@ -140,7 +140,7 @@ class ForkServer:
 
 def search_path(env: Mapping[str, str], file: Path | None = None) -> list[str]:
     """What comes before all else on the path of a server, but its own folder."""
-    roots = [] if file is None else [str(file.parents[2])]
+    roots = [] if file is None else [str(paths.root_of(file))]
     inherited = env.get("PYTHONPATH", "").split(os.pathsep)
     return list(dict.fromkeys(filter(None, [*roots, str(paths.project_root()), *inherited])))
 

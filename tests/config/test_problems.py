@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from nemo_gym.config import paths
 from nemo_gym.config.compose import compose
 from nemo_gym.config.problems import find_problems
 from tests import project
@@ -206,3 +207,24 @@ def test_where_a_server_runs_is_no_part_of_what_a_job_is(folder):
     assert plain.digest() == placed.digest()
     assert plain.cluster().joined is False
     assert placed.cluster().joined is True
+
+
+def test_a_server_may_lie_deeper_and_import_what_is_lazy(folder):
+    """As `responses_api_agents/conversational_tool_use/simulation` does; a lazy module gives what it has not."""
+    deep = folder / "resources_servers" / "family" / "one"
+    deep.mkdir(parents=True)
+    (folder / "resources_servers" / "family" / "told.py").write_text("LEVEL = 2\n")
+    (folder / "lazy_thing.py").write_text(
+        "import sys, types\n"
+        "class Lazy(types.ModuleType):\n"
+        "    def __getattr__(self, name): raise ModuleNotFoundError('No module named torchvision')\n"
+        "sys.modules['lazy_inner'] = Lazy('lazy_inner')\n"
+    )
+    source = (folder / "resources_servers/tiny/app.py").read_text()
+    imports = "from resources_servers.family.told import LEVEL\nimport lazy_thing\n"
+    (deep / "app.py").write_text(imports + source)
+    (folder / "run.yaml").write_text("deep: {resources_servers: {family/one: {entrypoint: app.py}}}\n")
+    assert said() == []
+    assert paths.root_of(deep / "app.py") == folder
+    for name in ("lazy_thing", "lazy_inner", "resources_servers.family", "resources_servers.family.told"):
+        sys.modules.pop(name, None)
