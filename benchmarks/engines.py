@@ -36,7 +36,7 @@ from msgspec import Struct
 from benchmarks.asking import Calls, Clients, clients
 from nemo_gym.engines.deployment import Deployment
 from nemo_gym.engines.engine import EngineReply, EngineRequest
-from nemo_gym.engines.packed import Asked, asked, packed
+from nemo_gym.engines.packed import Asked, packed
 from nemo_gym.engines.ray_engine import RayEngine
 from nemo_gym.engines.replica import Replica
 from nemo_gym.engines.vllm_actor import VllmActor
@@ -150,6 +150,8 @@ class Timed(VllmActor):
     """An actor that asks its own engine, as fast as it can."""
 
     async def rate(self, data: bytes, concurrent: int, calls: int) -> tuple[float, float]:
+        from nemo_gym.engines.packed import asked  # Ray pickles what the main module has, and this cannot be
+
         run, request = time.monotonic_ns(), asked(data).request
         return await rate(lambda number: self.generate(f"bench-{run}-{number}", request), concurrent, calls)
 
