@@ -25,7 +25,7 @@ from .captured import Captured, CapturedCall
 from .ledger import Ledger, Survey
 from .unpacked import NEEDED, Unpacked, versions_of
 
-_SEAL = ("rollout_id", "sealed_calls", "at")
+_SEAL = ("rollout_id", "sealed_calls")
 _SURVEYED = ("kind", "rollout_id", "policy_version", "trainable", "status", "logprobs_mode", "sampling")
 _OF_NONE = ("call_id", "session_id", "incomplete")
 """Beside those, where there is no job that says which rollouts there are."""
@@ -67,11 +67,11 @@ def calls_of(shard: ShardReader, wanted: Own | None = None, *, alone: bool = Fal
         yield from unpacked.calls(batch, found)
 
 
-def seals_of(shard: ShardReader, wanted: Own | None = None) -> Iterator[tuple[str, float, list[str]]]:
-    """Rollout, time, and the calls that are stated."""
+def seals_of(shard: ShardReader, wanted: Own | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Rollout, and the calls that are stated."""
     for batch, found in _rows(shard, "seal", _SEAL, wanted):
         for row in to_rows(batch, list(found)):
-            yield row["rollout_id"], row["at"], row["sealed_calls"]
+            yield row["rollout_id"], row["sealed_calls"]
 
 
 def _rows(
@@ -209,7 +209,7 @@ def rollouts(
             held[rollout_id].calls.append(item)
             held[rollout_id].rows += 1
         else:
-            held[rollout_id].add_seal(item[0], item[2], item[3])
+            held[rollout_id].add_seal(item[0], item[2])
         whole = grown(rollout_id)
         if whole is not None:
             ledger.done(rollout_id)
@@ -219,7 +219,8 @@ def rollouts(
         yield captured
 
 
-_Sealed = tuple[str, str, float, list[str]]
+_Sealed = tuple[str, str, list[str]]
+"""Writer, rollout, calls."""
 
 
 def _side_by_side(store: CaptureStore, own: Own | None, alone: bool) -> Iterator[CapturedCall | _Sealed]:
@@ -261,7 +262,7 @@ def one_rollout(store: CaptureStore, rollout_id: str) -> Captured:
     for shard in () if captured.calls else store.shards():
         captured.calls += _calls_of_rollout(shard, rollout_id)
         for row in shard.rows("seal", rollout_id, _SEAL):
-            captured.add_seal(shard.writer, row["at"], row["sealed_calls"])
+            captured.add_seal(shard.writer, row["sealed_calls"])
     captured.rows = len(captured.calls)
     captured.finish()
     return captured

@@ -105,16 +105,16 @@ class Captured:
         """What the ledger says of it, where that was asked."""
         self.rows = 0
         self.calls: list[CapturedCall] = []
-        self._seals: dict[str, tuple[float, list[str]]] = {}
+        self._seals: dict[str, list[str]] = {}
 
-    def add_seal(self, writer: str, at: float, call_ids: list[str]) -> None:
+    def add_seal(self, writer: str, call_ids: list[str]) -> None:
+        """In the order in which the writer wrote them: its last one counts, whatever the clock said."""
         self.rows += 1
-        if writer not in self._seals or at >= self._seals[writer][0]:
-            self._seals[writer] = at, call_ids
+        self._seals[writer] = call_ids
 
     def finish(self) -> None:
         self.calls.sort(key=lambda call: (call.received_at, call.call_id))
-        stated = {writer: set(ids) for writer, (_, ids) in self._seals.items()}
+        stated = {writer: set(ids) for writer, ids in self._seals.items()}
         whole = WholeRows(self.rollout_id)
         for call in self.calls:
             call.rows = whole
@@ -130,4 +130,4 @@ class Captured:
     def missing(self) -> bool:
         """Whether a call that a server sealed is not there."""
         there = {call.call_id for call in self.calls}
-        return any(call_id not in there for _, ids in self._seals.values() for call_id in ids)
+        return any(call_id not in there for ids in self._seals.values() for call_id in ids)

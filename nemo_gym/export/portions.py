@@ -174,8 +174,8 @@ def packed(store: CaptureStore, portion: Portion, packer: Packer, *, alone: bool
             captured.calls.append(call)
             captured.rows += 1
         writer = shard.writer
-        for rollout_id, at, call_ids in seals_of(shard, made.__contains__):
-            made[rollout_id].add_seal(writer, at, call_ids)
+        for rollout_id, call_ids in seals_of(shard, made.__contains__):
+            made[rollout_id].add_seal(writer, call_ids)
     parcels = []
     for entry in portion.entries:
         captured = made.pop(entry.rollout_id)

@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+import time
 from array import array
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nemo_gym.capture import CaptureStore, ShardWriter
-from nemo_gym.export.calls import is_reshaped, rollouts, survey
+from nemo_gym.export.calls import is_reshaped, one_rollout, rollouts, survey
 from nemo_gym.export.captured import Captured, CapturedCall
 from nemo_gym.export.exporter import export
 from nemo_gym.export.forest import Forest, prefix
@@ -161,3 +163,21 @@ def test_captured_tokens_are_accounted_for_to_the_token(tmp_path_factory, seed):
     assert set(trained) <= {token for ids in said for token in ids}
     wholes = [list(prompt) + list(ids) for ids, prompt in said.items()]
     assert all(row["input_ids"] in wholes for row in rows)
+
+
+def test_the_last_seal_counts_though_the_clock_was_set_back(tmp_path, ledger, monkeypatch):
+    """As in the store: a call that the later seal states is none that came late."""
+    times = iter([5000.0, 1000.0])
+    clock = SimpleNamespace(time=lambda: next(times), monotonic=time.monotonic, perf_counter=time.perf_counter)
+    monkeypatch.setattr("nemo_gym.capture.writer.time", clock)
+    first, second = chain("r", 2)
+    job = Job(tmp_path)
+    job.record(first)
+    job.seal("r")
+    job.rollout("r", second, calls=2)
+    job.seal("r")
+    job.write()
+    store = CaptureStore(str(tmp_path / "captures"))
+    survey(store, ledger)
+    for captured in (*rollouts(store, ledger), one_rollout(store, "r")):
+        assert [call.late for call in captured.calls] == [False, False] and not captured.missing
