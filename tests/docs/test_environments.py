@@ -46,18 +46,25 @@ def test_the_commands_that_are_named_are_there():
 
 @pytest.mark.parametrize("name", SURFACE)
 def test_the_surface_is_names_only(name):
-    """No definition of its own: each name is defined in one room, and `__all__` is what is imported."""
+    """No definition of its own: each name is defined in one room, and `__all__` is what is imported. A module may be
+    that room's itself, where tests replace names in it, and may look up what few ask for."""
     module = import_module(f"nemo_gym.{name}")
-    tree = ast.parse(Path(str(module.__file__)).read_text())
+    path = ROOT / "nemo_gym" / name.replace(".", "/")
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
     definitions = [
-        node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
     ]
-    assert definitions == []
+    assert set(definitions) <= {"__getattr__"}
     imported = {
         alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert set(module.__all__) - imported <= {"BaseResponsesAPIModel", "BaseResponsesAPIAgent", "BaseResourcesServer"}
-    assert all(hasattr(module, exported) for exported in module.__all__)
+    (exported,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    assert set(exported) - imported <= {"BaseResponsesAPIModel", "BaseResponsesAPIAgent", "BaseResourcesServer"}
+    assert all(hasattr(module, one) for one in exported)
 
 
 def test_common_names_are_had_from_the_package_itself():
