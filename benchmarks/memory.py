@@ -111,7 +111,7 @@ REPLY = msgspec.json.encode(
 # ---- the server
 
 
-def ours(url: str, captures: str) -> Any:
+def ours(url: str, captures: str, max_shard_bytes: int) -> Any:
     from nemo_gym.model_server.app import ModelApp
     from nemo_gym.web.peers import ServerClient
     from nemo_gym.web.service import ServerContext
@@ -119,9 +119,8 @@ def ours(url: str, captures: str) -> Any:
 
     settings = {"base_url": url, "model": "m", "return_token_ids": False, "stream": "relay", "max_in_flight": 4096}
     config = VLLMModelConfig(name="policy_model", **settings)
-    context = ServerContext(
-        "policy_model", "responses_api_models", "vllm_model", {}, run_id="bench", capture={"dir": captures}
-    )
+    capture = {"dir": captures, "max_shard_bytes": max_shard_bytes}
+    context = ServerContext("policy_model", "responses_api_models", "vllm_model", {}, run_id="bench", capture=capture)
     return ModelApp(VLLMModel(config=config, server_client=ServerClient({})), context)
 
 
@@ -134,7 +133,7 @@ def role(arguments: argparse.Namespace) -> None:
     _raise_file_limit()
     sock = socket.socket(fileno=arguments.fd)
     if arguments.role == "server":
-        serve(ours(arguments.url, arguments.captures), sock)
+        serve(ours(arguments.url, arguments.captures, arguments.shard_bytes), sock)
         return
 
     async def backend() -> None:
@@ -161,12 +160,13 @@ def process(kind: str, *arguments: str) -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def served() -> Iterator[tuple[int, int]]:
+def served(max_shard_bytes: int = 256 << 20) -> Iterator[tuple[int, int]]:
     """A model server before the backend: its port and its pid."""
     with contextlib.ExitStack() as stack:
         captures = stack.enter_context(tempfile.TemporaryDirectory())
         port, _ = stack.enter_context(process("backend"))
-        yield stack.enter_context(process("server", "--url", f"http://{HOST}:{port}/v1", "--captures", captures))
+        told = ["--url", f"http://{HOST}:{port}/v1", "--captures", captures, "--shard-bytes", str(max_shard_bytes)]
+        yield stack.enter_context(process("server", *told))
 
 
 # ---- load
@@ -248,6 +248,7 @@ def main() -> None:
     for hidden in ("--role", "--url", "--captures"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--shard-bytes", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.role:
         role(arguments)

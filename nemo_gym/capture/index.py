@@ -7,6 +7,7 @@ never loaded: what it takes does not grow with the shard. A sidecar can always b
 from __future__ import annotations
 
 import os
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import array_of
 from .contents import digest
 from .schema import DIGEST
 from .shard import SEALED
@@ -104,12 +104,16 @@ def made_of(batches: Iterable[pa.RecordBatch]) -> Places:
 
 
 def _sorted(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    keys, numbers, rows = [], [], []
+    # As bytes from the beginning: a shard has half a million of them, and a server that seals it no memory to spare.
+    keys, numbers, rows = bytearray(), array("i"), array("i")
     for key, (number, row) in _entries(batches):
-        keys.append(key)
+        keys += key
         numbers.append(number)
         rows.append(row)
-    columns = [array_of(DIGEST, keys), array_of(pa.int32(), numbers), array_of(pa.int32(), rows)]
+    columns = [
+        pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(data)])
+        for kind, data in zip(_SCHEMA.types, (keys, numbers, rows), strict=True)
+    ]
     batch = pa.record_batch(columns, schema=_SCHEMA)
     return batch.take(pc.sort_indices(batch.column("key")))
 

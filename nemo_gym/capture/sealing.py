@@ -203,3 +203,4 @@ class Sealer:
                     self._then(sealed)
             except Exception as error:
                 log.warning("captures: %s was not sealed, and stays as it is: %s", path.name, error)
+            pa.default_memory_pool().release_unused()  # it would keep some forty megabytes for the next one
