@@ -243,12 +243,13 @@ class Delivery:
 
     async def _last(self, data: bytes) -> bool:
         """The end of the answer. True when the socket took all of it; the answer stays open until it did (A16)."""
-        if self._transport is None or len(data) <= _SMALL:
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if self._transport is None or (not waiting and len(data) <= _SMALL):
             await self._chunk(data, last=True)
             return not self.gone
         await self._chunk(data)
         await asyncio.sleep(0)  # uvloop writes at the end of the loop's round
-        if self._transport.is_closing() and len(data) <= _AT_ONCE:
+        if self._transport.is_closing() and waiting + len(data) <= _AT_ONCE:
             await self._chunk(b"", last=True)
             return True  # the client had it all and closed
         patience = time.monotonic() + _ACCEPT_S
