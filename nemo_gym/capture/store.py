@@ -32,15 +32,20 @@ _SEAL = ("at", "sealed_calls", "digest", "incomplete")
 
 
 class CaptureStore:
-    """Raises FileNotFoundError when there is no such directory.
+    """Raises FileNotFoundError when there is no such directory, NotADirectoryError when it is a file, and ValueError
+    for an empty path: that would be the working folder, which nobody named.
 
     Args:
         only: which of the directory's shards count, by their path without its suffix; all unless it is given.
     """
 
     def __init__(self, directory: str | PathLike[str], only: Callable[[Path], bool] | None = None) -> None:
+        if not str(directory).strip():
+            raise ValueError("expected a folder of captures, found an empty path")
         self.directory = Path(directory)
         self._only = only
+        if self.directory.is_file():
+            raise NotADirectoryError(f"{self.directory} is a file; expected a folder of captures")
         if not self.directory.is_dir():
             raise FileNotFoundError(f"no such directory: {self.directory}")
         self._skipped: set[Path] = set()

@@ -129,6 +129,18 @@ def test_stats(folder, capsys):
     assert "calls  3" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", [["list"], ["verify"], ["repair"], ["prune", "--older-than", "1s"]])
+def test_an_empty_path_is_not_the_working_folder(command, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = sorted(Path(folder).rglob("*"))
+    assert main([*command, ""]) == 2
+    assert capsys.readouterr().err == "ng_captures: expected a folder of captures, found an empty path\n"
+    assert sorted(Path(folder).rglob("*")) == before
+    Path("calls.jsonl").touch()
+    assert main([*command, "calls.jsonl"]) == 2
+    assert capsys.readouterr().err == "ng_captures: calls.jsonl is a file; expected a folder of captures\n"
+
+
 def test_faults_are_one_line(folder, capsys):
     assert main(["list", "/nowhere/at/all"]) == 2
     assert capsys.readouterr().err == "ng_captures: no such directory: /nowhere/at/all\n"
