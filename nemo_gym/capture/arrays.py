@@ -78,6 +78,37 @@ def builder(kind: pa.DataType) -> Build:
     return built
 
 
+def builder_of_one(kind: pa.DataType) -> Callable[[Any, Memory], None]:
+    """As `builder`, for one value that is not null."""
+    if kind in _TYPECODES:
+        typecode = _TYPECODES[kind]
+        return lambda value, memory: _one(memory, array(typecode, (value,)).tobytes())
+    if kind == pa.string():
+        return _text
+    if kind == pa.binary():
+        return lambda value, memory: _one(memory, _until(len(value)), value)
+    if pa.types.is_fixed_size_binary(kind):
+        return lambda value, memory: _one(memory, value)
+    build = _build_of(kind)
+    return lambda value, memory: build((value,), memory)
+
+
+def _one(memory: Memory, *buffers: bytes) -> None:
+    memory.nodes += (1, 0)
+    memory.buffers += (b"", *buffers)
+
+
+def _text(value: str, memory: Memory) -> None:
+    data = str.encode(value)
+    _one(memory, _until(len(data)), data)
+
+
+@lru_cache(maxsize=4096)
+def _until(length: int) -> bytes:
+    """The offsets of one value."""
+    return offsets((length,))
+
+
 def _build_of(kind: pa.DataType) -> Build:
     if pa.types.is_list(kind):
         return _numbers(kind) if kind in (INTS, FLOATS) else _lists(kind)

@@ -18,6 +18,8 @@ _ROWS = Layout(SCHEMA, [*[column.name for column in COLUMNS if column.few], "ind
 
 def to_message(rows: Sequence[Row]) -> bytes:
     """The rows as one batch in a stream. Raises OverflowError or TypeError when a value does not fit its column."""
+    if len(rows) == 1:
+        return _ROWS.message_of_one(map(rows[0].get, _NAMES))
     return _ROWS.message(list(zip(*[map(row.get, _NAMES) for row in rows], strict=True)))
 
 

@@ -17,14 +17,15 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from .arrays import PADDING, Build, Memory, builder, offsets
+from .arrays import PADDING, Build, Memory, builder, builder_of_one, offsets
 
 _TEMPLATES = 256
 _TEMPLATE_BYTES = 1 << 16
 """So many are kept, of at most so many bytes each."""
 _VARIES, _ONE = object(), object()
 _ONE_EACH = {1}
-_Varying = tuple[Build, Sequence[Any]]
+_Varying = tuple[Callable[[Any, Memory], None], Any]
+"""What lays out, and what of."""
 
 
 class Layout:
@@ -51,14 +52,22 @@ class Layout:
         common: list[Any] = [len(columns[0])]
         varying: list[_Varying] = []
         _divide(self._columns, columns, common[0], common, varying)
-        key = tuple(common)
-        template = self._templates.get(key) or self._new(key)
-        return template.message(varying)
+        return self._template(tuple(common)).message(varying)
+
+    def message_of_one(self, row: Iterable[Any]) -> bytes:
+        """As `message`, of one row: with calls that come one at a time every batch is such a one."""
+        common: list[Any] = [1]
+        varying: list[_Varying] = []
+        _divide_one(self._columns, row, common, varying)
+        return self._template(tuple(common)).message(varying)
 
     def batch(self, columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         return pa.ipc.read_record_batch(pa.py_buffer(self.message(columns)), self.schema)
 
-    def _new(self, key: tuple[Any, ...]) -> _Template:
+    def _template(self, key: tuple[Any, ...]) -> _Template:
+        template = self._templates.get(key)
+        if template is not None:
+            return template
         template = _Template(self._head, self._columns, key)
         if len(template.body) <= _TEMPLATE_BYTES:
             if len(self._templates) >= _TEMPLATES:
@@ -111,6 +120,7 @@ class _Span(Struct, frozen=True):
 class _Column(Struct, frozen=True):
     name: str
     build: Build
+    build_one: Callable[[Any, Memory], None]
     few: bool
     nodes: _Span
     places: _Span
@@ -135,6 +145,19 @@ def _divide(
             varying.append((column.build, values))
 
 
+def _divide_one(columns: Iterable[_Column], values: Iterable[Any], common: list[Any], varying: list[_Varying]) -> None:
+    """As `_divide`, of one row."""
+    for column, value in zip(columns, values, strict=True):
+        if value is None or column.few:
+            common.append(value)
+        elif column.fields and len(value) == 1:
+            common.append(_ONE)
+            _divide_one(column.fields, [value[0][field.name] for field in column.fields], common, varying)
+        else:
+            common.append(_VARIES)
+            varying.append((column.build_one, value))
+
+
 def _column(field: pa.Field, few: frozenset[str], nodes: int, places: int) -> _Column:
     """A column whose numbers stand in the head from `nodes` and `places` on."""
     build, memory = builder(field.type), Memory()
@@ -146,7 +169,7 @@ def _column(field: pa.Field, few: frozenset[str], nodes: int, places: int) -> _C
             fields.append(_column(inner, few, at, to))
             at, to = fields[-1].nodes.end, fields[-1].places.end
     spans = _Span(nodes, len(memory.nodes)), _Span(places, 2 * len(memory.buffers))
-    return _Column(field.name, build, field.name in few, *spans, tuple(fields))
+    return _Column(field.name, build, builder_of_one(field.type), field.name in few, *spans, tuple(fields))
 
 
 class _Template:

@@ -116,13 +116,14 @@ def test_many_kinds_of_batches_take_bounded_memory() -> None:
     assert len(_ROWS._templates) <= 256
 
 
+@pytest.mark.parametrize("others", [[], [CALL]], ids=["alone", "among others"])
 @pytest.mark.parametrize(
     ("column", "value"),
     [("prompt_tokens", 2**31), ("error_status", 40_000), ("received_at", "now"), ("call_id", 5), ("choices", [{}])],
 )
-def test_what_does_not_fit_its_column_is_refused(column: str, value: Any) -> None:
+def test_what_does_not_fit_its_column_is_refused(column: str, value: Any, others: list[Row]) -> None:
     with pytest.raises((OverflowError, TypeError, KeyError)):
-        to_message([{**CALL, column: value}])
+        to_message([{**CALL, column: value}, *others])
 
 
 @pytest.mark.parametrize(
