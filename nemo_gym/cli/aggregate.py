@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from .arguments import WRONG, from_overrides, in_words
+from .arguments import WRONG, Parser, a_path, from_overrides, in_words
 from .pipe import ends_with_its_reader
 from .profile import lines
 
@@ -45,13 +45,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ng_aggregate_rollouts",
         description=__doc__,
         epilog="NeMo Gym's +input_glob=… (several with commas) and +output_jsonl_fpath=… are taken too.",
     )
-    parser.add_argument("shards", nargs="+", metavar="SHARD", help="a job's folder, a file of rollouts, or a pattern")
-    parser.add_argument("--output", "-o", required=True, metavar="FOLDER", help="where the whole is written")
+    parser.add_argument(
+        "shards", type=a_path, nargs="+", metavar="SHARD", help="a job's folder, a file of rollouts, or a pattern"
+    )
+    parser.add_argument(
+        "--output", "-o", type=a_path, required=True, metavar="FOLDER", help="where the whole is written"
+    )
     parser.add_argument(
         "--renumber",
         choices=("tasks", "repeats"),

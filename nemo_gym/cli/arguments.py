@@ -1,9 +1,11 @@
-"""What the commands that take a configuration share: help, flags, and how faults are shown."""
+"""What commands share: how arguments are read, and how faults are shown."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from nemo_gym.config.faults import Problem
 
@@ -16,6 +18,20 @@ Arguments are overrides in Hydra's manner:
   ++job.repeats=8                                   one key
   ~job                                              without that key
 Keys of env.yaml in the working folder come between the files and the command line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """One whose faults are one line: of a long usage nobody reads the end, where the fault stands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG, f"{self.prog}: {message} ({self.prog} --help says what there is)\n")
+
+
+def a_path(text: str) -> str:
+    """For an argument that names a file or a folder: an empty one would be taken for the working folder."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"expected a path, got {text!r}")
+    return text
 
 
 def split(argv: list[str] | None, usage: str, flags: Sequence[str] = ()) -> tuple[list[str], set[str]]:
@@ -71,6 +87,9 @@ def from_overrides(argv: Sequence[str], options: Mapping[str, str]) -> tuple[lis
             sys.exit(WRONG)
         found = True
         value = value.strip("'\"")
+        if not value.strip():
+            print(f"+{key}: expected a value, there is none after the =", file=sys.stderr)
+            sys.exit(WRONG)
         if value.lower() in ("true", "false"):
             out += [options[key]] if value.lower() == "true" else []
         elif options[key]:

@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nemo_gym.cli.arguments import a_path
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -29,7 +31,7 @@ def add_commands(commands: Any, directories: dict[str, Any]) -> None:
     command.add_argument("--dry-run", action="store_true", help="only say what would be done")
     command = _command(commands, "export", export, "calls as rows that stand alone", directories)
     command.add_argument("--format", choices=["parquet", "jsonl"], default="parquet")
-    command.add_argument("--output", help="the file (default: calls.parquet or calls.jsonl)")
+    command.add_argument("--output", type=a_path, help="the file (default: calls.parquet or calls.jsonl)")
     command.add_argument("--columns", help="names, with commas between (parquet; default: all)")
     command.add_argument("--rollout", help="one rollout's id (default: all)")
     command = _command(commands, "prune", prune, "remove what is old: whole runs, or single rollouts", directories)
@@ -38,7 +40,9 @@ def add_commands(commands: Any, directories: dict[str, Any]) -> None:
     command.add_argument("--rollout", action="append", metavar="ID", help="this rollout, however old; again for more")
     command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     command = _command(commands, "upload", upload, "sealed shards to a remote folder", directories)
-    command.add_argument("--to", required=True, metavar="URI", help="s3://bucket/folder, gs://…, file://… or a path")
+    command.add_argument(
+        "--to", type=a_path, required=True, metavar="URI", help="s3://bucket/folder, gs://…, file://… or a path"
+    )
 
 
 def _command(commands: Any, name: str, run: Any, says: str, directories: dict[str, Any]) -> argparse.ArgumentParser:

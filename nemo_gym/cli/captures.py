@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_gym.cli.arguments import WRONG, in_words
+from nemo_gym.cli.arguments import WRONG, Parser, in_words
 from nemo_gym.cli.capture_upkeep import add_commands
 from nemo_gym.cli.pipe import ends_with_its_reader
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ng_captures", description=__doc__)
+    parser = Parser(prog="ng_captures", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="list|show|verify|stats|tail|repair|export|prune|upload")
     for name, run, says in (
         ("list", _list, "the recorded rollouts, a line each"),
@@ -53,10 +53,10 @@ def _parser() -> argparse.ArgumentParser:
         if name == "show":
             command.add_argument("id", help="a rollout's or a call's id, or its beginning")
             command.add_argument("--full", action="store_true", help="long texts whole")
-        command.add_argument("directories", nargs="*", metavar="DIR", help=_DIRECTORY)
+        command.add_argument("directories", nargs="*", default=[], metavar="DIR", help=_DIRECTORY)
         command.add_argument("--json", action="store_true", help="as JSON")
         command.set_defaults(run=run)
-    add_commands(commands, {"nargs": "*", "metavar": "DIR", "help": _DIRECTORY})
+    add_commands(commands, {"nargs": "*", "default": [], "metavar": "DIR", "help": _DIRECTORY})
     return parser
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .arguments import WRONG, from_overrides, in_words
+from .arguments import WRONG, Parser, a_path, from_overrides, in_words
 from .pipe import ends_with_its_reader
 from .tables import between, chance, number, table
 
@@ -50,10 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="ng_compare", description=__doc__)
+    parser = Parser(prog="ng_compare", description=__doc__)
     run = "a job's folder, a file of rollouts, or a pattern"
-    parser.add_argument("first", metavar="A", help=run)
-    parser.add_argument("second", metavar="B", help=f"{run}; differences are B less A")
+    parser.add_argument("first", type=a_path, metavar="A", help=run)
+    parser.add_argument("second", type=a_path, metavar="B", help=f"{run}; differences are B less A")
     parser.add_argument("--by", metavar="FIELD", help="tasks are the same whose FIELD is; default their number")
     parser.add_argument("--agent", metavar="NAME", help="only this agent's rollouts")
     parser.add_argument("--json", action="store_true", help="as JSON")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .arguments import WRONG, in_words
+from .arguments import WRONG, Parser, a_path, in_words
 from .pipe import ends_with_its_reader
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     from nemo_gym.export.formats import FORMATS
     from nemo_gym.export.options import ADVANTAGES, BRANCHES, INCLUDABLE
 
-    parser = argparse.ArgumentParser(prog="ng_export", description=__doc__)
-    parser.add_argument("output", help="the job's output folder, or a folder of captures without a job")
+    parser = Parser(prog="ng_export", description=__doc__)
+    parser.add_argument("output", type=a_path, help="the job's output folder, or a folder of captures without a job")
     parser.add_argument(
         *("--format", "-f"),
         action="append",
@@ -76,8 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         dest="formats",
         help="repeatable; default token_rows",
     )
-    parser.add_argument("--captures", help="where the captures are, if not in the job's own folder")
-    parser.add_argument("--to", metavar="FOLDER", help="where to write; default exports, beside the captures")
+    parser.add_argument(
+        "--captures", type=a_path, metavar="FOLDER", help="where the captures are, if not in the job's own folder"
+    )
+    parser.add_argument(
+        "--to", type=a_path, metavar="FOLDER", help="where to write; default exports, beside the captures"
+    )
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",

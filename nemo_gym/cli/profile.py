@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .arguments import WRONG, from_overrides, in_words
+from .arguments import WRONG, Parser, a_path, from_overrides, in_words
 from .pipe import ends_with_its_reader
 from .tables import UNKNOWN, between, number, table
 
@@ -63,19 +63,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, bool]:
     args, in_their_manner = from_overrides(sys.argv[1:] if argv is None else argv, _OVERRIDES)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ng_reward_profile",
         description=__doc__,
         epilog="NeMo Gym's +rollouts_jsonl_fpath=…, +materialized_inputs_jsonl_fpath=… are taken too; then the "
         "tasks are written to <rollouts>_reward_profiling.jsonl.",
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a job's folder, a file of rollouts, or a pattern")
+    parser.add_argument(
+        "runs", type=a_path, nargs="+", metavar="RUN", help="a job's folder, a file of rollouts, or a pattern"
+    )
     parser.add_argument("--by", metavar="FIELD", help="the field that says a row's subset; default subset, category, …")
     parser.add_argument("--answer", metavar="FIELD", help="the field with the answer, for majority@k")
-    parser.add_argument("--tasks", metavar="FILE", help="writes a line for each task")
-    parser.add_argument("--report", metavar="FILE", help="writes report.html anew")
+    parser.add_argument("--tasks", type=a_path, metavar="FILE", help="writes a line for each task")
+    parser.add_argument("--report", type=a_path, metavar="FILE", help="writes report.html anew")
     parser.add_argument("--overwrite", action="store_true", help="replaces these two where they are")
-    parser.add_argument("--inputs", metavar="FILE", help="the rows that were asked for: none may lack a rollout")
+    parser.add_argument(
+        "--inputs", type=a_path, metavar="FILE", help="the rows that were asked for: none may lack a rollout"
+    )
     parser.add_argument("--allow-partial", action="store_true", help="some of them may")
     parser.add_argument("--json", action="store_true", help="as JSON")
     return parser.parse_args(args), in_their_manner

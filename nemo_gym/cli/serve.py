@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 from msgspec import Struct
@@ -27,7 +27,7 @@ from nemo_gym.config.types import is_loopback
 from nemo_gym.launch import forkserver
 
 from . import clients
-from .arguments import show
+from .arguments import Parser, a_path, show
 from .interrupt import ends_at_once
 from .run import BAD_CONFIG, Run, composed_to_run
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ng_serve",
         description="Serves one model in every dialect and records each call; prints what agents and SDKs need for it.",
         epilog="Further arguments are overrides, as ng_run takes them: "
@@ -85,9 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="default %(default)s")
     parser.add_argument("--port", type=int, help=f"default {PORT}, or a free one where that is taken")
     parser.add_argument("--callers-key-env", metavar="NAME", help="the one with the key that callers must give")
-    parser.add_argument("--captures", metavar="DIR", default=CAPTURES, help="default %(default)s")
+    parser.add_argument("--captures", type=a_path, metavar="DIR", default=CAPTURES, help="default %(default)s")
     parser.add_argument("--relay", action="store_true", help="text goes out while the model still writes")
-    parser.add_argument("overrides", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("overrides", nargs="*", default=[], help=argparse.SUPPRESS)
     return parser
 
 
@@ -176,8 +176,8 @@ def _provider(arguments: argparse.Namespace, settings: dict[str, Any]) -> str:
 
 def upstream(url: str) -> str:
     """The endpoint's base, whichever of its addresses was given: a bare host, the base, or one of its routes."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = _parts(url if "://" in url else f"http://{url}")
+    if parts is None or parts.scheme not in ("http", "https"):
         raise ValueError(f"--upstream: expected a URL such as http://127.0.0.1:8000/v1, got {url!r}")
     if parts.query or parts.fragment:
         raise ValueError("--upstream: expected a URL without a query")
@@ -185,6 +185,15 @@ def upstream(url: str) -> str:
     for route in _ROUTES:
         path = path.removesuffix(route)
     return f"{parts.scheme}://{parts.netloc}{path or '/v1'}"
+
+
+def _parts(url: str) -> SplitResult | None:
+    """None for what has no host, or a port that is none."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.hostname and not re.search(r"\s", parts.netloc) and parts.port != 0 else None
+    except ValueError:
+        return None
 
 
 def _check_folder(model: str) -> None:

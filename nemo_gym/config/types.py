@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Kind = Literal["responses_api_models", "responses_api_agents", "resources_servers"]
 KINDS: tuple[Kind, ...] = ("responses_api_models", "responses_api_agents", "resources_servers")
@@ -24,6 +24,16 @@ TOKEN_CAPTURE_PATH_SEGMENT = "training-token-capture"
 
 class ConfigError(Exception):
     """A mistake in what the user wrote; its text is all that the user needs to see."""
+
+
+def _a_path(text: str) -> str:
+    if not text.strip() or "\0" in text:
+        raise ValueError(f"expected a path, got {text!r}")
+    return text
+
+
+PathText = Annotated[str, AfterValidator(_a_path)]
+"""A file or a folder; an empty one would be taken for the project's folder."""
 
 
 class _Closed(BaseModel):
@@ -64,7 +74,7 @@ class DatasetConfig(BaseModel):
 
     name: str
     type: Literal["train", "validation", "example", "benchmark"]
-    jsonl_fpath: str
+    jsonl_fpath: PathText
     num_repeats: int = Field(default=1, ge=1)
     license: str | None = None
     prepare_script: Path | None = None
@@ -169,7 +179,7 @@ class ClusterConfig(_Closed):
     files: Literal["auto", "shared", "brought"] = "auto"
     """How captures and logs come together: written to their folders from every node (`shared`), or kept on the node
     and brought here as they grow (`brought`). `auto`: shared by each node that sees the folders."""
-    node_dir: str = "~/.cache/nemo_gym/nodes"
+    node_dir: PathText = "~/.cache/nemo_gym/nodes"
     """Where a node keeps what is to be brought."""
     env: dict[str, str] = {}
     """Environment variables of all servers, beside those of their nodes."""
@@ -192,13 +202,13 @@ class CaptureConfig(_Closed):
     """How calls are recorded; a job's default folder is `<output>/captures`."""
 
     enabled: bool = True
-    dir: str | None = None
+    dir: PathText | None = None
     durability: Literal["fsync", "flush", "none"] = "fsync"
     raw: Literal["off", "errors", "all"] = "off"
     binary: Literal["keep", "reference"] = "keep"
     max_shard_bytes: int = Field(default=256 << 20, ge=1 << 16)
     max_shard_age_s: float = Field(default=3600, gt=0)
-    upload: str | None = None
+    upload: PathText | None = None
 
     @field_validator("raw", mode="before")
     @classmethod
@@ -227,7 +237,7 @@ def _at_least_one(repeats: int | dict[str, int]) -> int | dict[str, int]:
 class JobDataset(_Closed):
     """One of several datasets of a job; what is not said here is the job's own."""
 
-    input: str = Field(validation_alias=_either("input", "input_jsonl_fpath"))
+    input: PathText = Field(validation_alias=_either("input", "input_jsonl_fpath"))
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,100}$")
     """In every row's `_ng_dataset`; the file's name without its ending unless said."""
     agent: str | list[str] | None = Field(default=None, validation_alias=_either("agent", "agent_name"))
@@ -280,10 +290,10 @@ class JobConfig(_Closed):
 
     agent: str | list[str] | None = Field(default=None, validation_alias=_either("agent", "agent_name"))
     """Who plays each row; several play each row each. Without it the row's own `agent_ref`."""
-    input: str | None = Field(default=None, validation_alias=_either("input", "input_jsonl_fpath"))
+    input: PathText | None = Field(default=None, validation_alias=_either("input", "input_jsonl_fpath"))
     datasets: list[JobDataset] = []
     """In the place of `input`, where there are several."""
-    output: str = Field(validation_alias=_either("output", "output_jsonl_fpath"))
+    output: PathText = Field(validation_alias=_either("output", "output_jsonl_fpath"))
     repeats: int | dict[str, int] = Field(default=1, validation_alias=_either("repeats", "num_repeats"))
     """Or a number for each agent, by its name. A row's `num_repeats` wins over both."""
     concurrency: int = Field(default=64, ge=1, validation_alias=_either("concurrency", "num_samples_in_parallel"))
@@ -330,7 +340,7 @@ class JobConfig(_Closed):
     @field_validator("output")
     @classmethod
     def _folder(cls, value: str) -> str:
-        return value.removesuffix(".jsonl")  # a job's output is a folder; NeMo Gym names a file
+        return _a_path(value.removesuffix(".jsonl"))  # a job's output is a folder; NeMo Gym names a file
 
     @field_validator("repeats")
     @classmethod

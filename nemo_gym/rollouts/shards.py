@@ -55,6 +55,8 @@ def merge(named: Sequence[str | Path], output: Path, renumber: Renumber | None =
     if taken and not overwrite:
         raise ResultsError(f"{output}: has {', '.join(taken)} already; say --overwrite to replace them")
     places = _places(paths, renumber)
+    if not places and not any(True for _ in _failures(paths)):
+        raise ResultsError(f"{', '.join(map(str, paths))}: no rollout is finished there")
     output.mkdir(parents=True, exist_ok=True)
     for name in taken:
         (output / name).unlink()
