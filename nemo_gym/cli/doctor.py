@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from .arguments import show
+from nemo_gym.config import paths
+
+from .arguments import WRONG, Parser, show
 from .serve import upstream
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("token ids", "log-probs")
 """For token rows."""
+_MODELS_S = 10.0
 MEANS: dict[str, tuple[str, str, str]] = {
     # name: (when able, when not, when it could not be told)
     "token ids": (
@@ -85,13 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return asyncio.run(_examined(arguments))
     except _Wrong as error:
         print(f"ng_doctor: {error}", file=sys.stderr)
-        return 2
+        return WRONG
     except KeyboardInterrupt:
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ng_doctor",
         description="Asks a model's endpoint, or each model server of a configuration, what it can do, "
         "and says what that means for training.",
@@ -101,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--api", choices=["chat", "responses", "messages"], default="chat", help="what a URL speaks")
     parser.add_argument("--key-env", metavar="NAME", help="the environment variable with the endpoint's key")
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("overrides", nargs="*", help="with a configuration: overrides, as ng_run takes them")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], help="with a configuration: overrides, as ng_run takes them"
+    )
     return parser
 
 
@@ -113,13 +118,16 @@ class _Wrong(Exception):
     """The command line is; its words are for the user."""
 
 
+class _NoAnswer(Exception):
+    """The endpoint is not there, or not well; why, in words."""
+
+
 async def _examined(arguments: argparse.Namespace) -> int:
     from nemo_gym.backends.probe import examine
     from nemo_gym.exchange.errors import ModelError
     from nemo_gym.web import client
 
-    of_config = arguments.target.endswith((".yaml", ".yml"))
-    backends = _of_config(arguments) if of_config else _of_url(arguments)
+    backends = _of_config(arguments) if _is_file(arguments.target) else _of_url(arguments)
     told: dict[str, Any] = {}
     good = True
     try:
@@ -127,14 +135,20 @@ async def _examined(arguments: argparse.Namespace) -> int:
             try:
                 found = await examine(backend)
             except ModelError as error:
-                told[name], good = {"error": f"{error.status}: {error.message}"}, False
+                words = "cannot be reached" if error.kind == "unreachable" else f"{error.status}: {error.message}"
+                told[name], good = {"error": words}, False
                 if not arguments.json:
-                    print(f"{shown}: {error.status}: {error.message}", file=sys.stderr)
+                    print(f"{shown}: {words}", file=sys.stderr)
                 continue
             good = good and all(one.able for one in found if one.name in NEEDED)
             told[name] = {one.name: {"able": one.able, "detail": one.detail, "means": means(one)} for one in found}
             if not arguments.json:
                 _print(shown, found)
+    except _NoAnswer as error:
+        told[arguments.target] = {"error": str(error)}
+        good = False
+        if not arguments.json:
+            print(f"ng_doctor: {arguments.target} {error}", file=sys.stderr)
     finally:
         await client.close()
     if arguments.json:
@@ -163,6 +177,23 @@ def _print(name: str, found: Sequence[Finding]) -> None:
     console.print(table)
 
 
+def _is_file(target: str) -> bool:
+    """Whether it is a configuration and not a URL. Raises _Wrong for what is neither."""
+    expected = "expected a URL, or a configuration's file (.yaml)"
+    if "://" in target:
+        return False
+    if target.endswith((".yaml", ".yml")):
+        return True
+    path = paths.locate(target) if target.strip() else None
+    if path is not None and path.exists():
+        kind = "a folder" if path.is_dir() else "another file"
+        host = "" if "/" in target else f"; a host of that name is written http://{target}"
+        raise _Wrong(f"{target}: {expected}, this is {kind}{host}")
+    if path is None or target.startswith(("/", ".", "~")):
+        raise _Wrong(f"{expected}, got {target!r}" + ("" if path is None else ", which does not exist"))
+    return False
+
+
 async def _of_url(arguments: argparse.Namespace) -> AsyncIterator[_Named]:
     from nemo_gym.backends.http import HttpBackend
     from nemo_gym.dialects import chat, messages, responses
@@ -178,25 +209,41 @@ async def _of_url(arguments: argparse.Namespace) -> AsyncIterator[_Named]:
         key = os.environ.get(arguments.key_env)
         if not key:
             raise _Wrong(f"--key-env: the environment variable {arguments.key_env} is not set")
-    model = arguments.model or await _only_model(url, key)
+    model = arguments.model or await _only_model(url, key, arguments)
     dialect = {"chat": chat, "responses": responses, "messages": messages}[arguments.api]
-    name = f"{model} at {url}"
+    name = f"{model} at {arguments.target}"
     yield name, name, HttpBackend(dialect, [url], api_key=key, model=model, retries=1, timeout_s=120.0)
 
 
-async def _only_model(url: str, key: str | None) -> str:
+async def _only_model(url: str, key: str | None, arguments: argparse.Namespace) -> str:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_MODELS_S)) as session,
             session.get(f"{url}/models", headers=headers) as answer,
         ):
+            if answer.status in (401, 403):
+                say = "--key-env: the key is refused" if key else "needs a key: say --key-env NAME"
+                raise _Wrong(f"{arguments.target}: {say} ({answer.status})")
+            if answer.status >= 500:
+                raise _NoAnswer(f"answers {answer.status} {answer.reason}")
             names = [str(entry["id"]) for entry in (await answer.json())["data"]]
-    except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
-        raise _Wrong(f"{url}/models does not list what is served ({type(error).__name__}); say --model NAME") from None
+    except TimeoutError:
+        raise _NoAnswer(f"cannot be reached: no answer in {_MODELS_S:.0f} s") from None
+    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+        raise _NoAnswer(f"cannot be reached: {_why(error)}") from None
+    except (aiohttp.ClientError, ValueError, LookupError, TypeError):
+        raise _Wrong(f"{arguments.target}: {url}/models does not list what is served; say --model NAME") from None
     if len(names) != 1:
         raise _Wrong(f"--model: expected one of {', '.join(sorted(names)[:12]) or '(none is served)'}")
     return names[0]
+
+
+def _why(error: aiohttp.ClientError) -> str:
+    """In the system's words, where it has some."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 async def _of_config(arguments: argparse.Namespace) -> AsyncIterator[_Named]:

@@ -61,8 +61,20 @@ def test_every_finding_has_a_meaning() -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["http://127.0.0.1:9/v1"], "does not list what is served (ClientConnectorError); say --model NAME"),
         (["ftp://h"], "expected a URL such as"),
+        (["http://h:99999"], "expected a URL such as"),
+        (["http://[::1"], "expected a URL such as"),
+        (["http://a b"], "expected a URL such as"),
+        ([""], "expected a URL, or a configuration's file (.yaml), got ''"),
+        (["./nowhere"], "expected a URL, or a configuration's file (.yaml), got './nowhere', which does not exist"),
+        (
+            ["tests"],
+            "tests: expected a URL, or a configuration's file (.yaml), this is a folder; a host of that name is",
+        ),
+        (
+            ["tests/bench.py"],
+            "tests/bench.py: expected a URL, or a configuration's file (.yaml), this is another file\n",
+        ),
         (["http://h", "--key-env", "NG_UNSET"], "--key-env: the environment variable NG_UNSET is not set"),
         (["http://h", "++a=1"], "++a=1: overrides belong to a configuration's file"),
         (["no.yaml"], "expected a file, 'no.yaml' does not exist"),
@@ -75,6 +87,37 @@ def test_a_wrong_line_ends_with_2(capsys: pytest.CaptureFixture[str], args: list
     out, err = capsys.readouterr()
     assert says in err
     assert out == ""
+
+
+def test_without_arguments_the_target_alone_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        doctor.main([])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "ng_doctor: the following arguments are required: target (ng_doctor --help says what there is)\n"
+    )
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:9", "127.0.0.1:9/v1"])
+def test_who_cannot_be_reached_is_named_as_it_was_said(capsys: pytest.CaptureFixture[str], target: str) -> None:
+    assert doctor.main([target]) == 1
+    assert capsys.readouterr().err == f"ng_doctor: {target} cannot be reached: Connection refused\n"
+    assert doctor.main([target, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {target: {"error": "cannot be reached: Connection refused"}}
+    assert doctor.main([target, "--model", "m"]) == 1
+    assert capsys.readouterr().err == f"m at {target}: cannot be reached\n"
+
+
+async def test_what_an_endpoint_says_before_it_lists_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    async with scripted(lambda request: Answer({}, 503)) as backend:
+        assert await examined(backend.url) == 1
+    assert "answers 503" in capsys.readouterr().err
+    async with scripted(lambda request: Answer({}, 401)) as backend:
+        with pytest.raises(doctor._Wrong, match="needs a key: say --key-env NAME"):
+            await examined(backend.url)
+    async with scripted(lambda request: Answer({}, 404)) as backend:
+        with pytest.raises(doctor._Wrong, match="/models does not list what is served; say --model NAME"):
+            await examined(backend.url)
 
 
 async def test_one_of_several_models_must_be_named() -> None:
