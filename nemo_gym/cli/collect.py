@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import uvloop
 
 from nemo_gym.config import paths
 from nemo_gym.config.compose import COMMAND_LINE, Composed, compose
-from nemo_gym.config.faults import did_you_mean
+from nemo_gym.config.faults import Problem, did_you_mean
 from nemo_gym.config.problems import find_job_problems
 from nemo_gym.config.types import JobConfig
 from nemo_gym.launch import head
@@ -37,12 +38,13 @@ def main(argv: list[str] | None = None) -> int:
     args, _ = split(argv, _USAGE)
     composed = compose(args)
     wanted = composed.config.pop("run", None)
-    if "job" not in composed.config:
+    by_keys = "job" not in composed.config
+    if by_keys:
         composed = _as_job(composed)
     problems = find_job_problems(composed) or job_faults(composed)
     job = None if problems else composed.job()
     if job is None:
-        show(problems)
+        show([_as_said(problem) for problem in problems] if by_keys else problems)
         return 2
     run = _chosen(wanted)
     if isinstance(run, str):
@@ -56,7 +58,8 @@ def main(argv: list[str] | None = None) -> int:
     agents = [name for name, server in servers.items() if server["kind"] == "responses_api_agents"]
     for agent in job.agents():
         if agent not in agents:
-            print(f"agent: run {run.run_id} has no agent {agent!r}{did_you_mean(agent, agents)}", file=sys.stderr)
+            key = "+agent" if by_keys else "job.agent"
+            print(f"{key}: run {run.run_id} has no agent {agent!r}{did_you_mean(agent, agents)}", file=sys.stderr)
             return 2
     return uvloop.run(_collect(job, run, answer, _asked_file(composed)))
 
@@ -72,6 +75,13 @@ def _as_job(composed: Composed) -> Composed:
     return composed
 
 
+def _as_said(problem: Problem) -> Problem:
+    """Under the keys of the command line, which are not a `job`'s there."""
+    key = re.sub(r"^job\.", "+", problem.key)
+    message = re.sub(r"\bjob\.(?=[a-z_]+=)", "+", problem.message)
+    return Problem(key, "" if problem.where == COMMAND_LINE else problem.where, message)
+
+
 def _asked_file(composed: Composed) -> Path | None:
     """The file that NeMo Gym's `output_jsonl_fpath` names; a job writes a folder of its name beside it."""
     named = composed.config["job"].get("output_jsonl_fpath") or composed.config["job"].get("output")
@@ -82,7 +92,7 @@ def _chosen(wanted: Any) -> head.Run | str:
     runs = [run for run in head.runs() if run.serves]
     if wanted is not None:
         found = [run for run in runs if run.run_id == wanted]
-        return found[0] if found else f"run: there is no run {wanted!r}{did_you_mean(str(wanted), _ids(runs))}"
+        return found[0] if found else f"+run: there is no run {wanted!r}{did_you_mean(str(wanted), _ids(runs))}"
     if not runs:
         return "nothing is running: start the servers with ng_run in another shell"
     if len(runs) > 1:

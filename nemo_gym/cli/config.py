@@ -9,6 +9,7 @@ import msgspec
 
 from nemo_gym.config.compose import compose
 from nemo_gym.config.faults import Problem
+from nemo_gym.config.problems import nothing_is_said
 
 from .arguments import OVERRIDES, show, show_warnings, split
 from .pipe import ends_with_its_reader
@@ -32,6 +33,9 @@ def dump_main(argv: list[str] | None = None) -> int:
     composed = compose(args)
     show(composed.problems)
     if not composed.complete:
+        return 2
+    if not composed.config and not composed.problems:
+        show([nothing_is_said(composed)])
         return 2
     if "--json" in flags:
         print(json.dumps(composed.masked(), indent=2, ensure_ascii=False))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from nemo_gym.config import paths
 from nemo_gym.config.compose import compose
-from nemo_gym.config.faults import did_you_mean
+from nemo_gym.config.faults import Problem, did_you_mean
 
-from .arguments import OVERRIDES, show, split
+from .arguments import OVERRIDES, in_words, show, split
 
 _INIT = """usage: ng_init_resources_server NAME
 
@@ -35,8 +35,11 @@ def init_main(argv: list[str] | None = None) -> int:
     from nemo_gym.environment.scaffold import ScaffoldError, scaffold
 
     args, _ = split(argv, _INIT)
-    if len(args) != 1:
-        print(f"expected one NAME, got {' '.join(args)}\n{_INIT}" if args else _INIT, file=sys.stderr)
+    if len(args) != 1 or not args[0].strip():
+        print(
+            f"expected one NAME, got {' '.join(args).strip() or repr(args[0])}\n{_INIT}" if args else _INIT,
+            file=sys.stderr,
+        )
         return 2
     name = args[0].removeprefix("+entrypoint=")
     folder = Path.cwd() / (name if "/" in name else f"resources_servers/{name}")
@@ -69,6 +72,9 @@ def try_main(argv: list[str] | None = None) -> int:
 
 def _server_folder(name: str) -> Path | None:
     kinds = ("resources_servers", "responses_api_agents", "responses_api_models")
+    if not name.strip():
+        print(f"expected a NAME, got {name!r}", file=sys.stderr)
+        return None
     for place in (name, *(f"{kind}/{name}" for kind in kinds)):
         folder = paths.locate(place)
         if (folder / "tests").is_dir():
@@ -104,14 +110,12 @@ def prepare_main(argv: list[str] | None = None) -> int:
         for problem in composed.problems
         if not problem.key.startswith("policy_model.")  # no model is needed
     ]
+    if mode not in _MODES:
+        problems.append(Problem("+mode", "", f"expected {' or '.join(_MODES)}, got {mode!r}"))
+    if not str(options["output_dirpath"] or "").strip():
+        problems.append(Problem("+output_dirpath", "", "is required: +output_dirpath=FOLDER"))
     if problems:
         show(problems)
-        return 2
-    if mode not in _MODES:
-        print(f"mode: expected {' or '.join(_MODES)}, got {mode!r}", file=sys.stderr)
-        return 2
-    if not options["output_dirpath"]:
-        print("output_dirpath: is required: +output_dirpath=FOLDER", file=sys.stderr)
         return 2
     output = paths.absolute(str(options["output_dirpath"]))
     try:
@@ -121,7 +125,7 @@ def prepare_main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"output_dirpath: cannot be written to: {error}", file=sys.stderr)
+        print(f"+output_dirpath: cannot be written to: {in_words(error)}", file=sys.stderr)
         return 2
     for one in made:
         parts = ", ".join(f"{name} {count}" for name, count in one.datasets.items())

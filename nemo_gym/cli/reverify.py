@@ -15,7 +15,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from nemo_gym.config import paths
 from nemo_gym.config.compose import COMMAND_LINE, Composed, Instance, compose
 from nemo_gym.config.faults import Problem, did_you_mean
-from nemo_gym.config.problems import find_problems
+from nemo_gym.config.problems import find_problems, words
+from nemo_gym.config.types import PathText
 
 from .arguments import OVERRIDES, WRONG, in_words, show, split
 
@@ -53,9 +54,9 @@ def _either(name: str, other: str) -> AliasChoices:
 class _Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    rollouts: str = Field(validation_alias=_either("rollouts", "rollouts_jsonl_fpath"))
-    output: str = Field(validation_alias=_either("output", "output_jsonl_fpath"))
-    inputs: str | None = Field(default=None, validation_alias=_either("inputs", "materialized_inputs_jsonl_fpath"))
+    rollouts: PathText = Field(validation_alias=_either("rollouts", "rollouts_jsonl_fpath"))
+    output: PathText = Field(validation_alias=_either("output", "output_jsonl_fpath"))
+    inputs: PathText | None = Field(default=None, validation_alias=_either("inputs", "materialized_inputs_jsonl_fpath"))
     concurrency: int = Field(default=64, ge=1, validation_alias=_either("concurrency", "num_samples_in_parallel"))
     timeout_s: float = Field(default=900, gt=0)
     limit: int | None = Field(default=None, ge=1)
@@ -66,6 +67,7 @@ class _Asked(BaseModel):
     force: bool = False
 
 
+_REQUIRED = {"rollouts": "RUN", "output": "FOLDER"}
 _KEYS = {
     str(key)
     for name, field in _Asked.model_fields.items()
@@ -77,15 +79,11 @@ def main(argv: list[str] | None = None) -> int:
     args, flags = split(argv, _USAGE, ["--json"])
     composed = compose(args)
     said = {key: composed.config.pop(key) for key in list(composed.config) if key in _KEYS}
-    try:
-        asked = _Asked.model_validate(said)
-    except ValidationError as error:
-        show([_problem(fault) for fault in error.errors()])
-        return 2
+    asked, wrong = _asked(said)
     agents = {one.name: _resources_of(one) for one in composed.instances if one.kind == "responses_api_agents"}
-    composed = _verifiers(composed, Path(asked.output))
-    problems = [*_misspelt(composed), *find_problems(composed)]
-    if problems:
+    composed = _verifiers(composed, Path(asked.output if asked is not None else "output"))
+    problems = [*find_problems(composed), *_misspelt(composed), *wrong]
+    if asked is None or problems:
         show(problems)
         return 2
     try:
@@ -101,10 +99,18 @@ def _misspelt(composed: Composed) -> list[Problem]:
     return [Problem(key, COMMAND_LINE, f"is not a known key{hint}") for key, hint in near.items() if hint]
 
 
+def _asked(said: Mapping[str, Any]) -> tuple[_Asked | None, list[Problem]]:
+    """What is asked for, or what is wrong with it."""
+    try:
+        return _Asked.model_validate(said), []
+    except ValidationError as error:
+        return None, [_problem(fault) for fault in error.errors(include_url=False)]
+
+
 def _problem(fault: Any) -> Problem:
-    key = str(fault["loc"][0]) if fault["loc"] else ""
-    message = "is required" if fault["type"] == "missing" else fault["msg"]
-    return Problem(key, "", message)
+    key = str(fault["loc"][0])
+    like = f": +{key}={_REQUIRED[key]}" if fault["type"] == "missing" else ""
+    return Problem(f"+{key}", "", words(_Asked, (key,), [fault]) + like)
 
 
 def _resources_of(agent: Instance) -> str | None:
@@ -186,7 +192,7 @@ def _checked(asked: _Asked, composed: Composed, agents: Mapping[str, str | None]
 
     files([asked.rollouts])
     if asked.inputs is not None and not paths.locate(asked.inputs).is_file():
-        raise Refused(f"inputs: expected a file, there is none at {asked.inputs}")
+        raise Refused(f"+inputs: expected a file, there is none at {asked.inputs}")
     if not asked.force:  # with it the name of the output may become another
         refuse_to_replace(_output(asked), _options(asked))
     if composed.instances:
@@ -257,7 +263,7 @@ def _router(
     from nemo_gym.rollouts.manifest import Refused
 
     if chosen is not None and chosen not in verifiers:
-        raise Refused(f"server: there is no resources server {chosen!r}{did_you_mean(chosen, verifiers)}")
+        raise Refused(f"+server: there is no resources server {chosen!r}{did_you_mean(chosen, verifiers)}")
 
     def route(row: Mapping[str, Any]) -> str:
         if chosen is not None:

@@ -50,7 +50,8 @@ class Composed(msgspec.Struct, frozen=True):
     """A configuration with its references resolved.
 
     `written` is the same before resolution, `unresolved` the key paths that have no value, `problems` what went wrong
-    while it was put together, and `complete` whether every file and argument could be read.
+    while it was put together, `complete` whether every file and argument could be read, and `files` the files that the
+    command line names.
     """
 
     config: dict[str, Any]
@@ -60,6 +61,7 @@ class Composed(msgspec.Struct, frozen=True):
     unresolved: frozenset[KeyPath]
     problems: list[Problem]
     complete: bool
+    files: tuple[str, ...] = ()
 
     def origin(self, key: KeyPath) -> str:
         """Where a key was written, or the nearest key above it."""
@@ -136,6 +138,7 @@ class _Composer:
         self.problems: list[Problem] = []
         self.imported: set[Path] = set()
         self.unresolved: set[KeyPath] = set()
+        self.named: list[str] = []
 
     def compose(
         self, args: Sequence[str], initial: Mapping[Any, Any] | None = None, env_file: str | Path | None = ENV_FILE
@@ -159,7 +162,16 @@ class _Composer:
         written: Any = OmegaConf.to_container(self.tree, resolve=False)
         config = self._resolve(self.tree, ())
         instances = self._instances(_without_what_moved(config, before)) if complete else []
-        return Composed(config, self.origins, instances, written, frozenset(self.unresolved), self.problems, complete)
+        return Composed(
+            config,
+            self.origins,
+            instances,
+            written,
+            frozenset(self.unresolved),
+            self.problems,
+            complete,
+            tuple(self.named),
+        )
 
     def _initial(self, initial: Mapping[Any, Any]) -> None:
         tree = initial if isinstance(initial, DictConfig) else OmegaConf.create(dict(initial))
@@ -222,14 +234,17 @@ class _Composer:
             return
         found = {name: self._found(name, importing) for name in named}
         if not importing:
+            self.named += found
             self.imported |= set(found.values())
         for name, path in found.items():
             if path in importing:
                 chain = " -> ".join(paths.shown(p) for p in (*importing, path))
                 self._fault("config_paths", where, f"files import one another: {chain}")
-            elif not path.is_file():
+            elif not name.strip() or not path.is_file():
                 near = did_you_mean(path.name, (p.name for p in paths.beside(name, "*.yaml")))
-                self._fault("config_paths", where, f"expected a file, {name!r} does not exist{near}")
+                what = "is no path" if not name.strip() else paths.in_its_place(path)
+                hint = "" if path.exists() else near
+                self._fault("config_paths", where, f"expected a file, {name!r} {what}{hint}")
             elif not importing or path not in self.imported:
                 # A file that several import is merged once: else it would win over the first that did.
                 self.imported.add(path)

@@ -5,6 +5,7 @@ Numbers such as `1e-4` are numbers, dates stay text, and a key that is written t
 
 from __future__ import annotations
 
+import codecs
 import re
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,14 @@ _Loader.add_implicit_resolver(
 def read(path: Path) -> tuple[dict[str, Any], dict[Path_, int]]:
     """The file's mapping, and key path -> line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         raise Unreadable(0, "no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unreadable(0, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    loader = _Loader(text)
+    except OSError as error:
+        raise Unreadable(0, f"cannot be read: {error.strerror or error}") from None
+    if (fault := no_text(data)) is not None:
+        raise Unreadable(*fault)
+    loader = _loader(data.decode("utf-8-sig"))
     try:
         node = loader.get_single_node()
         lines: dict[Path_, int] = {}
@@ -60,6 +63,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Path_, int]]:
         raise Unreadable(line, f"not YAML: {error.problem}{context}{column}") from None
     except yaml.YAMLError as error:
         raise Unreadable(0, f"not YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise Unreadable(0, "is nested too deeply") from None
     finally:
         loader.dispose()
     if value is None:
@@ -67,6 +72,26 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Path_, int]]:
     if not isinstance(value, dict):
         raise Unreadable(1, f"expected a mapping of keys at the top, got {type(value).__name__}")
     return value, lines
+
+
+def no_text(data: bytes) -> tuple[int, str] | None:
+    """Why this is no text in UTF-8, and the line that shows it."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return 0, "expected text in UTF-8, this is UTF-16"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return line, f"expected text in UTF-8, found the byte 0x{data[error.start]:02x}"
+    return None
+
+
+def _loader(text: str) -> _Loader:
+    try:
+        return _Loader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise Unreadable(line, f"expected text, found the control character 0x{error.character:02x}") from None
 
 
 def _walk(node: yaml.Node | None, path: Path_, lines: dict[Path_, int]) -> None:

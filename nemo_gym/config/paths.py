@@ -95,6 +95,13 @@ def beside(path: str | Path, pattern: str = "*") -> list[Path]:
     return [found for folder in folders if folder.is_dir() for found in folder.glob(pattern) if found.name[:1] != "."]
 
 
+def in_its_place(path: Path) -> str:
+    """What there is where a file was expected, after its name: `'x' is a folder`."""
+    if path.is_dir():
+        return "is a folder"
+    return "is a pipe or a device" if path.exists() else "does not exist"
+
+
 def shown(path: str | Path) -> str:
     """The path as a person wants to read it."""
     for base in (Path.cwd(), project_root(), *roots()):

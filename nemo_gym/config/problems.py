@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,14 @@ def find_problems(composed: Composed) -> list[Problem]:
     return [*composed.problems, *_Search(composed).all()]
 
 
+def nothing_is_said(composed: Composed) -> Problem:
+    """Of a configuration without a key: what it lacks."""
+    if not composed.files:
+        return Problem("", "", 'nothing is configured: pass "+config_paths=[configs/quickstart.yaml]" or the like')
+    has = "has" if len(composed.files) == 1 else "have"
+    return Problem("", ", ".join(composed.files), f"{has} no keys: expected servers, each under a name of its own")
+
+
 def find_job_problems(composed: Composed) -> list[Problem]:
     """The faults of the job alone, for servers that are up already."""
     if composed.problems:
@@ -84,7 +92,7 @@ class _Search:
 
     def top_level(self) -> Iterator[Problem]:
         if not self.composed.config:
-            yield Problem("", "", 'nothing is configured: pass "+config_paths=[configs/quickstart.yaml]" or the like')
+            yield nothing_is_said(self.composed)
         written = repr(self.composed.written)
         for name, value in self.composed.config.items():
             if name in self.named or name in TOP_LEVEL or re.search(rf"\$\{{{re.escape(str(name))}\b", written):
@@ -140,7 +148,7 @@ class _Search:
             gathered.setdefault((*key, *below), []).append(fault)
         for where, found in gathered.items():
             if not any(where[: len(path)] == path for path in self.composed.unresolved):
-                yield self.problem(where, _words(wanted, where[len(key) :], found))
+                yield self.problem(where, words(wanted, where[len(key) :], found))
 
     def references(self, key: KeyPath, value: Any) -> Iterator[Problem]:
         """Servers that are named as `{type, name}` must be there, and of that type."""
@@ -198,9 +206,11 @@ class _Search:
 
     def readable(self, key: KeyPath, file: str) -> Iterator[Problem]:
         path = paths.locate(file)
-        if not path.is_file():
+        if file.strip() and not path.is_file():
             near = did_you_mean(path.name, (p.name for p in paths.beside(file, f"*{path.suffix}")))
-            yield self.problem(key, f"expected a file, {file!r} {_in_its_place(path)}{'' if path.exists() else near}")
+            yield self.problem(
+                key, f"expected a file, {file!r} {paths.in_its_place(path)}{'' if path.exists() else near}"
+            )
 
     def model_folder(self, key: KeyPath, model: str) -> Iterator[Problem]:
         path = paths.locate(model)
@@ -315,7 +325,8 @@ def _written_part(loc: Iterable[str | int], value: Any, one_more: bool) -> tuple
     return tuple(found)
 
 
-def _words(wanted: type[BaseModel], key: KeyPath, faults: list[Mapping[str, Any]]) -> str:
+def words(wanted: type[BaseModel], key: KeyPath, faults: Sequence[Mapping[str, Any]]) -> str:
+    """What pydantic says of one key of `wanted`, for whoever wrote it."""
     first = faults[0]
     if first["type"] == "missing":
         return "is required"
@@ -350,12 +361,6 @@ def _expected(fault: Mapping[str, Any], name: str) -> str | None:
 
 def _keys(wanted: type[BaseModel]) -> set[str]:
     return set(wanted.model_fields) - {"name"}
-
-
-def _in_its_place(path: Path) -> str:
-    if path.is_dir():
-        return "is a folder"
-    return "is a pipe or a device" if path.exists() else "does not exist"
 
 
 def _short(value: Any) -> str:

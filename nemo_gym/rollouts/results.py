@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from ..config.documents import no_text
+
 ROLLOUTS = "rollouts.jsonl"
 SUBSET_FIELDS = ("_ng_dataset", "subset", "category", "subject", "domain", "difficulty", "level", "topic", "task_type")
 """Fields that say, by custom, which part of a dataset a row belongs to."""
@@ -104,6 +106,8 @@ def files(named: Iterable[str | Path]) -> list[Path]:
     found: list[Path] = []
     for name in named:
         text = os.path.expanduser(str(name))
+        if not text.strip():
+            raise ResultsError(f"expected a job's folder or a file of rollouts, got {text!r}")
         matches = (
             sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) and not Path(text).exists() else [text]
         )
@@ -133,8 +137,7 @@ def read(named: Iterable[str | Path], fields: Fields | None = None) -> list[Resu
                     fields = _guessed(fields, cut)
                 results.append(_result(str(path), offset, cut, fields))
             except (KeyError, ValueError, msgspec.MsgspecError) as error:
-                reason = f"no field {error}" if isinstance(error, KeyError) else error
-                raise ResultsError(f"{path}, at byte {offset}: no rollout: {reason}") from error
+                raise ResultsError(f"{path}, at byte {offset}: no rollout: {_why(error, line)}") from error
     return results
 
 
@@ -170,6 +173,14 @@ def _cut(line: bytes) -> dict[str, Raw]:
             return _fields(_mended(line))
         except (ValueError, RecursionError):
             raise error from None
+
+
+def _why(error: Exception, line: bytes) -> str:
+    """A line's fault; of one that is no text, that alone."""
+    if isinstance(error, KeyError):
+        return f"no field {error}"
+    fault = no_text(line)
+    return str(error) if fault is None or isinstance(error, msgspec.ValidationError) else fault[1]
 
 
 def _mended(line: bytes) -> bytes:

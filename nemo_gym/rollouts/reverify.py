@@ -274,11 +274,11 @@ def _says(schema: Any) -> frozenset[str]:
 def _asked(inputs: Path) -> dict[tuple[int, int | None], dict[str, Any]]:
     """Rows by (task, repeat); a row without numbers is the task of its place, whatever the repeat."""
     if not inputs.is_file():
-        raise Refused(f"inputs: expected a JSONL file, there is none at {inputs}")
+        raise Refused(f"+inputs: expected a JSONL file, there is none at {inputs}")
     found: dict[tuple[int, int | None], dict[str, Any]] = {}
     for row in Dataset(inputs):
         if row.fault is not None:
-            raise Refused(f"inputs: {row.fault}")
+            raise Refused(f"+inputs: {row.fault}")
         found[row.data.get(TASK, row.task), row.data.get(REPEAT)] = row.data
     return found
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nemo_gym import __version__
-from nemo_gym.cli import config, main
+from nemo_gym.cli import collect, config, main
 from tests import project
 
 
@@ -61,6 +61,35 @@ def test_a_file_in_the_place_of_an_override_is_told_how_it_is_named(folder, caps
     told = capsys.readouterr().err
     assert "run.yaml" in told
     assert ".hidden.yaml" not in told
+
+
+@pytest.mark.parametrize("text", ["", "# nothing but words\n"])
+def test_a_configuration_without_keys_is_none(folder, capsys, text):
+    (folder / "empty.yaml").write_text(text)
+    said = "empty.yaml: has no keys: expected servers, each under a name of its own\n"
+    assert config.dump_main(["+config_paths=[empty.yaml]"]) == 2
+    assert capsys.readouterr() == ("", said)
+    assert config.validate_main(["+config_paths=[empty.yaml]"]) == 2
+    assert capsys.readouterr().err == f"{said}1 fault\n"
+    assert config.dump_main(["+config_paths=[empty.yaml,run.yaml]"]) == 0  # beside others it says nothing more
+    capsys.readouterr()
+    assert config.dump_main([]) == 2
+    assert 'nothing is configured: pass "+config_paths=' in capsys.readouterr().err
+
+
+def test_keys_that_a_job_on_running_servers_lacks_are_told_as_they_are_said(folder, capsys):
+    assert collect.main([]) == 2
+    assert capsys.readouterr().err == "+output: is required\n"
+    assert collect.main(["+output=", "+input="]) == 2
+    assert capsys.readouterr().err == "+input: expected a path, got ''\n+output: expected a path, got ''\n"
+    (folder / "held").mkdir()
+    (folder / "held/rollouts.jsonl").write_text("{}\n")
+    (folder / "rows.jsonl").write_text('{"responses_create_params": {"input": "x"}}\n')
+    assert collect.main(["+agent=a", "+input=rows.jsonl", f"+output={folder}/held"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("+output: ") and "set +resume=true to finish it, or +overwrite=true to remove" in said
+    assert collect.main(["++job.repeats=x"]) == 2
+    assert "job.output: is required" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])

@@ -146,7 +146,7 @@ def test_all_faults_are_told_and_nothing_is_written(project, capsys):
 def test_a_folder_that_cannot_be_made_and_a_kind_that_is_not_declared(project, capsys):
     (project / "out").write_text("a file")
     assert prepared(project) == 2
-    assert capsys.readouterr().err.startswith("output_dirpath: cannot be written to: ")
+    assert capsys.readouterr().err.startswith("+output_dirpath: cannot be written to: ")
     (project / "out").unlink()
     (project / "a.yaml").write_text((project / "a.yaml").read_text().replace("type: train", "type: example"))
     assert prepared(project) == 2

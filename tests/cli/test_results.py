@@ -146,6 +146,30 @@ def test_aggregate(runs, tmp_path, capsys):
     assert "say --overwrite" in capsys.readouterr().err
 
 
+def test_shards_without_a_rollout_make_no_run(tmp_path, capsys):
+    (tmp_path / "empty.jsonl").touch()
+    assert aggregate.main([f"{tmp_path}/empty.jsonl", "-o", f"{tmp_path}/all"]) == 2
+    assert capsys.readouterr().err == f"ng_aggregate_rollouts: {tmp_path}/empty.jsonl: no rollout is finished there\n"
+    assert not (tmp_path / "all").exists()
+    (tmp_path / "failures.jsonl").write_text("{}\n")  # what failed is told of in the whole, too
+    assert aggregate.main([f"{tmp_path}/empty.jsonl", "-o", f"{tmp_path}/all"]) == 0
+    assert "0 rollouts, 1 failures of 1 shards" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ('{"a": 1}\n'.encode("utf-16"), "expected text in UTF-8, this is UTF-16"),
+        (b"\x89PNG\n\x00\n", "expected text in UTF-8, found the byte 0x89"),
+        (b"{]\n", "JSON is malformed"),
+    ],
+)
+def test_a_file_that_is_no_text_is_told_by_what_it_is(tmp_path, capsys, data, words):
+    (tmp_path / "x.jsonl").write_bytes(data)
+    assert profile.main([f"{tmp_path}/x.jsonl"]) == 2
+    assert capsys.readouterr().err.startswith(f"ng_reward_profile: {tmp_path}/x.jsonl, at byte 0: no rollout: {words}")
+
+
 def test_aggregate_in_nemo_gyms_manner(runs, tmp_path, capsys):
     args = [f"+input_glob='{tmp_path}/a/*.jsonl, {tmp_path}/b/r*.jsonl'", f"+output_jsonl_fpath={tmp_path}/all.jsonl"]
     assert aggregate.main([*args, "--renumber", "tasks", "--json"]) == 0

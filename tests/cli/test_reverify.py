@@ -49,8 +49,8 @@ def test_through_the_environments_own_server(run, tmp_path, capsys):
     ("args", "said"),
     [
         (["+rollouts=nowhere", "+output=again"], "nowhere: expected rollouts, there is no nowhere"),
-        (["+rollouts=first", "+output=again", "+inputs=nowhere.jsonl"], "inputs: expected a file, there is none at"),
-        (["+rollouts=first", "+output=again", "+server=another"], "server: there is no resources server 'another'"),
+        (["+rollouts=first", "+output=again", "+inputs=nowhere.jsonl"], "+inputs: expected a file, there is none at"),
+        (["+rollouts=first", "+output=again", "+server=another"], "+server: there is no resources server 'another'"),
         (["+rollouts=first", "+output=held"], "held: already holds a run; +resume=true"),
     ],
 )
@@ -66,9 +66,15 @@ def test_what_can_be_told_before_is_told_before_a_server_starts(run, tmp_path, c
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([REMOTE, "+output=again"], "rollouts: is required"),
-        ([REMOTE, "+rollouts=first", "+output=again", "+concurrency=0"], "concurrency: Input should be greater than"),
+        ([REMOTE, "+output=again"], "+rollouts: is required: +rollouts=RUN"),
+        ([REMOTE, "+rollouts=first", "+output=again", "+concurrency=0"], "+concurrency: expected at least 1, got 0"),
         ([REMOTE, "+rollouts=first", "+output=again", "+concurency=1"], "concurency: is not a known key; did you"),
+        (["+rollouts=", "+output=again"], "+rollouts: expected a path, got ''"),
+        ([REMOTE, "+rollouts=first", "+output=''"], "+output: expected a path, got ''"),
+        (
+            ["+config_paths=[none.yaml]"],
+            "'none.yaml' does not exist\n+rollouts: is required: +rollouts=RUN\n+output: is",
+        ),
         (["+config_paths=[none.yaml]", "+rollouts=first", "+output=again"], "expected a file, 'none.yaml' does not"),
     ],
 )

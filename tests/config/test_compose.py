@@ -82,10 +82,15 @@ def test_everything_unresolved_is_told_at_once(folder, monkeypatch):
         ("a: 1\nb: 2\na: 3\n", "bad.yaml:3: key 'a' is written twice, first on line 1"),
         ("- 1\n- 2\n", "bad.yaml:1: expected a mapping of keys at the top, got list"),
         ("a: {b: ${c}\n", "bad.yaml:1: not YAML: expected ',' or '}', but got"),
+        ("a: 1\n".encode("utf-16"), "bad.yaml: expected text in UTF-8, this is UTF-16"),
+        ("a: 1\nb: ä\n".encode("latin-1"), "bad.yaml:2: expected text in UTF-8, found the byte 0xe4"),
+        ("a: 1\nb: \0\n", "bad.yaml:2: expected text, found the control character 0x00"),
+        ("a: " + "[" * 5000, "bad.yaml: is nested too deeply"),
     ],
+    ids=range(9),
 )
 def test_unreadable_file_names_its_line(folder, text, message):
-    write(folder, "bad.yaml", text)
+    (folder / "bad.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     composed = compose(["+config_paths=[bad.yaml]"])
     assert len(said(composed)) == 1
     assert said(composed)[0].startswith(message)
@@ -101,6 +106,20 @@ def test_missing_file_and_bad_argument(folder):
         "did you mean 'quickstart.yaml'?"
     )
     assert said(composed)[2].startswith("command line: ~x: there is no such key to delete")
+
+
+def test_what_is_no_file_is_told_by_what_it_is(folder):
+    (folder / "configs").mkdir()
+    assert said(compose(["+config_paths=[configs,'']"])) == [
+        "command line: config_paths: expected a file, 'configs' is a folder",
+        "command line: config_paths: expected a file, '' is no path",
+    ]
+
+
+@pytest.mark.parametrize("text", ["a:\r\n  b: 1\r\nc: 'x'\r\n", "\ufeffa:\n  b: 1\nc: x\n"])
+def test_line_ends_of_windows_and_its_mark_say_nothing(folder, text):
+    (folder / "a.yaml").write_bytes(text.encode())
+    assert compose(["+config_paths=[a.yaml]"]).config == {"a": {"b": 1}, "c": "x"}
 
 
 def test_config_paths_must_be_a_list(folder):
