@@ -18,11 +18,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from . import cluster
+from .arguments import check_arguments, written_arguments
 from .placement import Placement, placement
 from .ray_engine import RayEngine
 from .replica import Replica
 from .split import PREFILL, Order, SplitEngine
-from .start import check_arguments, said, written_arguments
+from .start import said
 from .vllm_actor import VllmActor
 from .weights import InFlight
 

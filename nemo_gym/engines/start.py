@@ -6,15 +6,11 @@ go, so it is read from there. Steps go over Ray's key-value store, which every p
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import difflib
-import importlib.util
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 _LINES, _WIDTH = 10, 400
 _LOG_BYTES = 4 * 1024 * 1024
@@ -48,41 +44,6 @@ _HINTS = (
         "model: expected a folder with config.json, the tokenizer and *.safetensors, on every machine of the Ray",
     ),
 )
-
-
-def written_arguments() -> list[str]:
-    """The names of vLLM's engine arguments as its source declares them, for whoever cannot wait for its import; none
-    where it is not installed, or declares them in another way."""
-    with contextlib.suppress(ImportError, OSError, SyntaxError, ValueError):
-        spec = importlib.util.find_spec("vllm")
-        if spec is not None and spec.origin is not None:
-            source = (Path(spec.origin).parent / "engine" / "arg_utils.py").read_text(encoding="utf-8")
-            classes = [one for one in ast.parse(source).body if isinstance(one, ast.ClassDef)]
-            return [
-                line.target.id
-                for one in classes
-                if one.name in ("EngineArgs", "AsyncEngineArgs")
-                for line in one.body
-                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-            ]
-    return []
-
-
-def check_arguments(arguments: Mapping[str, Any], names: Collection[str], where: str = "engine_args") -> None:
-    """Raises ValueError that names each argument that vLLM does not have.
-
-    Args:
-        names: of those that it has.
-        where: in the configuration they are.
-    """
-    wrong = [name for name in arguments if name not in names]
-    if wrong:
-        raise ValueError("; ".join(f"{where}.{_no_such(name, names)}" for name in wrong))
-
-
-def _no_such(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f"{name}: vLLM has no such argument" + (f"; {near[0]} is one" if near else "")
 
 
 class ErrorLog:

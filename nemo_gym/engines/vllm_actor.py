@@ -24,12 +24,13 @@ import numpy as np
 
 from ..exchange.request import Sampling
 from . import forked
+from .arguments import check_arguments, checked_values
 from .checkpoint import BadCheckpoint
 from .engine import EngineRequest
 from .packed import ActorFailure, ActorOutput, ActorReply, Answered, asked, packed
 from .processes import Begun
 from .sampling import engine_fields
-from .start import ErrorLog, StartError, check_arguments, say
+from .start import ErrorLog, StartError, say
 from .vllm_weights import EngineWeights
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class VllmActor:
             "worker_extension_cls": f"{__package__}.worker.WeightsWorker",
         } | dict(engine_args)
         check_arguments(args, [field.name for field in dataclasses.fields(AsyncEngineArgs)])
+        args = checked_values(AsyncEngineArgs, args)
         if isinstance(transfer := args.get("kv_transfer_config"), Mapping):
             args["kv_transfer_config"] = KVTransferConfig(**transfer)
         say(name, f"{args.get('model')} is loaded")

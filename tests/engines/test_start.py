@@ -2,9 +2,9 @@
 
 import pytest
 
-from nemo_gym.engines.deployment import Deployment, _no_room
+from nemo_gym.engines.deployment import _no_room
 from nemo_gym.engines.placement import placement
-from nemo_gym.engines.start import ErrorLog, StartError, cause, check_arguments, explained, said, say, written_arguments
+from nemo_gym.engines.start import ErrorLog, StartError, cause, explained, said, say
 
 ACTOR_DIED = """\
 The actor died because of an error raised in its creation task, \x1b[36mray::VllmActor.__init__()\x1b[39m (pid=7)
@@ -69,28 +69,6 @@ def test_it_is_ten_lines_at_most():
     lines = explained(Exception(many)).splitlines()
     assert 1 < len(lines) <= 10
     assert max(map(len, lines)) <= 400
-
-
-ARGUMENTS = ("max_model_len", "dtype")
-
-
-def test_wrong_arguments_are_named():
-    check_arguments({"max_model_len": 1}, ARGUMENTS)
-    with pytest.raises(ValueError, match=r"engine_args\.max_model_length: .* no such argument; max_model_len is one"):
-        check_arguments({"max_model_length": 1, "dtype": "x"}, ARGUMENTS)
-    with pytest.raises(ValueError, match=r"engine_args\.zzz: vLLM has no such argument$"):
-        check_arguments({"zzz": 1}, ARGUMENTS)
-
-
-async def test_a_wrong_argument_is_told_before_anything_is_started():
-    pytest.importorskip("vllm")
-    names = written_arguments()
-    # Of EngineArgs, of AsyncEngineArgs, and what is told without being asked.
-    assert {"model", "tensor_parallel_size", "enable_lora", "worker_extension_cls", "logprobs_mode"} <= set(names)
-    deployment = Deployment({"model": "/m", "max_model_length": 1})
-    with pytest.raises(ValueError, match=r"engine_args\.max_model_length: .*; max_model_len is one"):
-        await deployment.start()
-    assert not deployment._connected
 
 
 def test_a_ray_without_room_says_what_it_has():
