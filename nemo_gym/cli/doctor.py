@@ -20,7 +20,8 @@ import aiohttp
 from nemo_gym.config import paths
 
 from .arguments import WRONG, Parser, show
-from .serve import upstream
+from .pipe import ends_with_its_reader
+from .serve import upstream, written
 
 if TYPE_CHECKING:
     from nemo_gym.backends.probe import Finding
@@ -82,6 +83,7 @@ MEANS: dict[str, tuple[str, str, str]] = {
 }
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
@@ -174,7 +176,9 @@ def _print(name: str, found: Sequence[Finding]) -> None:
 
     for one in found:
         table.add_row(one.name, words[one.able], Text(one.detail), Text(means(one)))
-    console.print(table)
+    with console.capture() as shown:  # by print, which tells when nobody reads
+        console.print(table)
+    print(shown.get(), end="")
 
 
 def _is_file(target: str) -> bool:
@@ -254,7 +258,7 @@ async def _of_config(arguments: argparse.Namespace) -> AsyncIterator[_Named]:
 
     if arguments.model or arguments.key_env:
         raise _Wrong("--model and --key-env belong to a URL; a configuration says its own")
-    composed = compose([f"+config_paths=[{arguments.target}]", *arguments.overrides])
+    composed = compose([f"+config_paths={written([arguments.target])}", *arguments.overrides])
     problems = faults(composed)
     if problems:
         show(problems)

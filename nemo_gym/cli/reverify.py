@@ -19,6 +19,8 @@ from nemo_gym.config.problems import find_problems, words
 from nemo_gym.config.types import PathText
 
 from .arguments import OVERRIDES, WRONG, in_words, show, split
+from .pipe import ends_with_its_reader
+from .terminal import console as outlasting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +77,7 @@ _KEYS = {
 }
 
 
+@ends_with_its_reader
 def main(argv: list[str] | None = None) -> int:
     args, flags = split(argv, _USAGE, ["--json"])
     composed = compose(args)
@@ -153,14 +156,12 @@ def _references(value: Any) -> Iterable[str]:
 
 
 async def _reverify(asked: _Asked, composed: Composed, agents: Mapping[str, str | None], *, as_json: bool) -> int:
-    from rich.console import Console
-
     from nemo_gym.launch.launcher import Launcher, LaunchError
     from nemo_gym.rollouts.manifest import Refused
     from nemo_gym.rollouts.results import ResultsError
     from nemo_gym.web import client
 
-    console = Console(highlight=False, soft_wrap=True, stderr=as_json)
+    console = outlasting(sys.stderr if as_json else sys.stdout)
     launcher: Launcher | None = None
     try:
         _checked(asked, composed, agents)

@@ -24,6 +24,7 @@ from nemo_gym.launch import forkserver
 
 from .arguments import OVERRIDES, show, show_warnings, split
 from .interrupt import ends_at_once
+from .pipe import ends_with_its_reader
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +49,7 @@ _TWICE_S = 0.5
 """Nearer to the first, a signal is the same one: what started this command passes on what the terminal sent to both."""
 
 
+@ends_with_its_reader
 def main(argv: list[str] | None = None) -> int:
     args, _ = split(argv, _USAGE)
     forkserver.begin()

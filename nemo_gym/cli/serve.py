@@ -29,6 +29,7 @@ from nemo_gym.launch import forkserver
 from . import clients
 from .arguments import Parser, a_path, show
 from .interrupt import ends_at_once
+from .pipe import ends_with_its_reader
 from .run import BAD_CONFIG, Run, composed_to_run
 
 NAME = "policy_model"
@@ -40,6 +41,7 @@ _BEFORE_QUOTE = re.compile(r"\\*'|\\+$")
 """Where a quoted value needs backslashes; elsewhere they stand for themselves."""
 
 
+@ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
@@ -108,8 +110,8 @@ class Line(Struct, frozen=True):
 
     def overrides(self) -> list[str]:
         own = {"entrypoint": "app.py", **self.settings}
-        told = [f"++{self._prefix}{key}={_written(value)}" for key, value in own.items()]
-        return [*told, f"++capture.dir={_written(self.captures)}", *self.more]
+        told = [f"++{self._prefix}{key}={written(value)}" for key, value in own.items()]
+        return [*told, f"++capture.dir={written(self.captures)}", *self.more]
 
     def as_said(self, problem: Problem) -> Problem:
         """The fault under the option's name, where an option set the key."""
@@ -223,10 +225,10 @@ def _free(host: str) -> int | None:
     return PORT
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """A value as the grammar of overrides takes it, whatever characters it has."""
     if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(written, value)) + "]"
     if isinstance(value, str):
         return "'" + _BEFORE_QUOTE.sub(lambda found: found[0].replace("\\", "\\\\").replace("'", "\\'"), value) + "'"
     return str(value)

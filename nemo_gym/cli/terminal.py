@@ -33,6 +33,6 @@ class _Outlasting:
         return getattr(self._stream, name)
 
 
-def console() -> Console:
-    """Of a job, on standard output."""
-    return Console(file=cast("IO[str]", _Outlasting(sys.stdout)), highlight=False, soft_wrap=True)
+def console(stream: IO[str] | None = None) -> Console:
+    """Of a job, on standard output unless said."""
+    return Console(file=cast("IO[str]", _Outlasting(stream or sys.stdout)), highlight=False, soft_wrap=True)

@@ -196,7 +196,7 @@ class _Composer:
                 overrides += parser.parse_overrides([arg])
             except HydraException as error:
                 reason = str(error.__cause__ or error).splitlines()[0]
-                expected = f"expected key=value, quoted where it has special characters ({reason})"
+                expected = f"expected key=value ({reason})" if "=" not in arg else _with_quotes(arg)
                 if arg.endswith((".yaml", ".yml")) and "=" not in arg:
                     expected = f'expected key=value; a file is named as "+config_paths=[{arg}]"'
                 self._fault(arg, COMMAND_LINE, expected)
@@ -329,6 +329,16 @@ class _Composer:
                 continue
             found.append(Instance(str(name), kind, str(implementation), settings or {}))
         return found
+
+
+def _with_quotes(arg: str) -> str:
+    """How an argument is said that the grammar of overrides cannot read: a path with spaces, mostly."""
+    key, _, value = arg.partition("=")
+    items = value[1:-1].split(",") if value[:1] == "[" and value[-1:] == "]" else None
+    if "'" in value or '"' in value or not value:
+        return "expected key=value, its value in quotes where it has special characters"
+    like = f"[{','.join(repr(item.strip()) for item in items)}]" if items else repr(value)
+    return f'expected quotes where a value has special characters: "{key}={like}"'
 
 
 def _without_what_moved(config: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -102,6 +103,53 @@ def test_a_reader_that_has_gone_ends_a_command_in_silence(folder, flags):
     finally:
         os.close(writes)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+COMMANDS = ["ng", "ng_run", "ng_collect_rollouts", "ng_reverify", "ng_prepare_data", "ng_validate", "ng_serve"]
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_so_does_help(name):
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        ended = subprocess.run([BIN / name, "--help"], stdout=writes, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writes)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_full_disk_is_told_and_a_closed_output_is_not(folder):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([BIN / "ng_dump_config", FILES], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (1, b"standard output: No space left on device\n")
+    closed = f"exec {BIN}/ng_dump_config '{FILES}' >&-"
+    ended = subprocess.run(["/bin/sh", "-c", closed], stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_letter_that_the_terminal_lacks_is_written_as_its_number(folder):
+    command = [BIN / "ng_dump_config", FILES, "++note='ä …'", "--json"]
+    environ = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    out = subprocess.run(command, stdout=subprocess.PIPE, env=environ, check=True).stdout
+    assert json.loads(out.decode("latin-1"))["note"] == "ä …"
+    assert b'"\xe4 \\u2026"' in out
+
+
+@pytest.mark.parametrize(
+    ("given", "like"),
+    [
+        ("+config_paths=[ä b.yaml, c.yaml]", "+config_paths=['ä b.yaml','c.yaml']"),
+        ("++job.input=größe.jsonl", "++job.input='größe.jsonl'"),
+    ],
+)
+def test_what_needs_quotes_is_shown_with_them(folder, capsys, given, like):
+    assert config.validate_main([given]) == 2
+    said = f'command line: {given}: expected quotes where a value has special characters: "{like}"\n'
+    assert capsys.readouterr().err.startswith(said)
+    config.validate_main([like])
+    assert "expected quotes" not in capsys.readouterr().err
 
 
 def test_status_takes_no_argument(capsys):

@@ -25,8 +25,8 @@ async def examined(*args: str) -> int:
 @pytest.mark.parametrize("by", ["url", "config"])
 async def test_json_says_what_each_answer_means(tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str) -> None:
     async with scripted(Endpoint(logprobs="raw")) as backend:
-        (tmp_path / "run.yaml").write_text(CONFIG.format(url=backend.url))
-        target = backend.url if by == "url" else str(tmp_path / "run.yaml")
+        (tmp_path / "a rün.yaml").write_text(CONFIG.format(url=backend.url))
+        target = backend.url if by == "url" else str(tmp_path / "a rün.yaml")
         assert await examined(target, "--json") == 0
     ((name, told),) = json.loads(capsys.readouterr().out).items()
     assert name == (f"m at {backend.url}" if by == "url" else "policy_model")
