@@ -146,7 +146,10 @@ class _Search:
         for fault in faults:
             below = _written_part(fault["loc"], value, fault["type"] in ("missing", "extra_forbidden"))
             gathered.setdefault((*key, *below), []).append(fault)
+        unknown = any(path[: len(key)] == key for path in self.composed.unresolved)
         for where, found in gathered.items():
+            if where == key and unknown:
+                continue  # what is wrong with the whole cannot be told before each part has its value
             if not any(where[: len(path)] == path for path in self.composed.unresolved):
                 yield self.problem(where, words(wanted, where[len(key) :], found))
 
@@ -168,7 +171,8 @@ class _Search:
         target = self.named.get(name)
         if target is None:
             known = [other.name for other in self.named.values() if other.kind == kind]
-            yield self.problem(key, f"there is no server {name!r} of {kind}{did_you_mean(name, known)}")
+            hint = did_you_mean(name, known) if known else f"; none is configured: {kind}/*/configs has some"
+            yield self.problem(key, f"there is no server {name!r} of {kind}{hint}")
         elif target.kind != kind:
             yield self.problem(key, f"expected one of {kind}, {name!r} is one of {target.kind}")
 

@@ -30,6 +30,23 @@ def test_an_example_that_is_fetched_first_need_not_be_there(folder):
     assert said(f"++{ENV}.datasets=[{{{said_of_it}}}]") == []
 
 
+def test_a_kind_of_which_none_is_configured_is_named(folder):
+    found = find_problems(compose(["+config_paths=[run.yaml]", f"~{MODEL.partition('.')[0]}"]))
+    assert [str(problem).partition(": ")[2] for problem in found if "no server" in problem.message] == [
+        f"{ENV}.model_server.name: there is no server 'policy_model' of responses_api_models; "
+        "none is configured: responses_api_models/*/configs has some"
+    ]
+
+
+def test_the_whole_is_not_judged_before_each_part_has_its_value(folder, monkeypatch):
+    monkeypatch.chdir(paths.PARENT_DIR)
+    file = "responses_api_models/inference_provider/configs/inference_provider.yaml"
+    found = [
+        problem.key.rpartition(".")[2] for problem in find_problems(compose([f"+config_paths=[{file}]"], None, None))
+    ]
+    assert found == ["provider", "api_key", "model"]
+
+
 def test_a_good_configuration_has_none(folder):
     assert said() == []
 

@@ -98,7 +98,8 @@ def test_a_default_reference_must_be_there_too(folder):
     faults = find_problems(compose(["+config_paths=[agent.yaml]"]))
     assert [str(fault) for fault in faults] == [
         "agent.yaml:4: agent.responses_api_agents.codex_agent.model_server.name: "
-        "there is no server 'policy_model' of responses_api_models"
+        "there is no server 'policy_model' of responses_api_models; "
+        "none is configured: responses_api_models/*/configs has some"
     ]
 
 
