@@ -35,11 +35,20 @@ def connected(address: str) -> Iterator[None]:
     _answers(address)
     with _sigterm_in_order() as keep:
         try:
-            cluster.connect_here(address, os.cpu_count() or 1)
-            keep()
+            _connect(address, keep)
             yield
         finally:
             asyncio.run(cluster.disconnect())
+
+
+def _connect(address: str, keep: Callable[[], None]) -> None:
+    try:
+        cluster.connect_here(address, os.cpu_count() or 1)
+    except SystemExit:  # of the handler of SIGTERM that Ray has while it starts
+        keep()
+        signal.raise_signal(signal.SIGTERM)
+        raise
+    keep()
 
 
 @contextmanager

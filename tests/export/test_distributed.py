@@ -136,13 +136,14 @@ def name(process):
 
 @pytest.mark.ci
 @pytest.mark.live
-def test_sigterm_ends_an_export_on_a_ray_of_its_own_in_order(tmp_path):
+@pytest.mark.parametrize("moment", [("gcs_server", "raylet"), ("ray::_Stats", "ray::Map")], ids=["start", "work"])
+def test_sigterm_ends_an_export_on_a_ray_of_its_own_in_order(tmp_path, moment):
     pytest.importorskip("ray.data")
     job = a_run(tmp_path, 8)
     command = [sys.executable, "-m", "nemo_gym.cli.export", str(job.folder), "--to", f"{tmp_path}/to", "--ray", "local"]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     until, below = time.monotonic() + 120, []
-    while not any(one.startswith(("ray::_Stats", "ray::Map")) for one in map(name, below)):  # it is at work there
+    while not any(one.startswith(moment) for one in map(name, below)):
         assert running.poll() is None and time.monotonic() < until
         time.sleep(0.02)
         below = psutil.Process(running.pid).children(recursive=True)
