@@ -71,11 +71,9 @@ _ANSWER = msgspec.msgpack.Decoder(Answer, dec_hook=numbers_read)
 _FRAME = msgspec.msgpack.Decoder(Frame, dec_hook=numbers_read)
 _FACTS = msgspec.msgpack.Decoder(Facts)
 
-encode = packed
-
 
 def framed(frame: Frame) -> bytes:
-    data = encode(frame)
+    data = packed(frame)
     return len(data).to_bytes(_LENGTH) + data
 
 
@@ -138,7 +136,7 @@ class RemoteEngine:
         on_attempt: Callable[[Attempt], None] | None = None,
     ) -> EngineReply:
         if on_piece is None:
-            answer: Answer = _decoded(_ANSWER, await self._send("POST", encode(request)))
+            answer: Answer = _decoded(_ANSWER, await self._send("POST", packed(request)))
         else:
             answer = await self._in_pieces(request, on_piece)
         for attempt in answer.attempts if on_attempt is not None else ():
@@ -160,7 +158,7 @@ class RemoteEngine:
     async def _in_pieces(self, request: EngineRequest, on_piece: Callable[[EnginePiece], None]) -> Answer:
         frames = Frames()
         answer: Answer | None = None
-        async for data in self._flow(encode(request)):
+        async for data in self._flow(packed(request)):
             for frame in frames.feed(data):
                 if frame.piece is not None:
                     on_piece(frame.piece)

@@ -18,7 +18,7 @@ from ..exchange.call import Attempt
 from ..exchange.errors import ModelError
 from ..exchange.ids import uuid7
 from ..pool.pool import Pool
-from .engine import EngineOutput, EnginePiece, EngineReply, EngineRequest
+from .engine import EnginePiece, EngineReply, EngineRequest
 from .ray_engine import STALE, RayEngine
 from .replica import Replica
 from .room import room
@@ -35,17 +35,24 @@ _TRIES = 3
 
 
 class SplitEngine(RayEngine):
-    """Args:
-    order: which pool is asked first.
-    handoff: told to every decode besides, as connectors want it whose prefill's reply does not say where it is.
-    Others are RayEngine's. `pool` has the decode replicas.
+    """`pool` has the decode replicas.
+
+    Args:
+        order: which pool is asked first.
+        handoff: told to every decode besides, as connectors want it whose prefill's reply does not say where it is.
+        max_queue, options: as RayEngine has them.
     """
 
     def __init__(
-        self, *, order: Order = "prefill_first", handoff: Mapping[str, Any] | None = None, **options: Any
+        self,
+        *,
+        order: Order = "prefill_first",
+        handoff: Mapping[str, Any] | None = None,
+        max_queue: int = 4096,
+        **options: Any,
     ) -> None:
-        super().__init__(**options)
-        self.prefill: Pool[Replica] = Pool({}, max_queue=options.get("max_queue", 4096))
+        super().__init__(max_queue=max_queue, **options)
+        self.prefill: Pool[Replica] = Pool({}, max_queue=max_queue)
         self._order = order
         self._told = dict(handoff or {})
 
@@ -74,7 +81,7 @@ class SplitEngine(RayEngine):
         )
         whole = replace(
             replies[0],
-            outputs=tuple(_numbered(reply.outputs[0], place) for place, reply in enumerate(replies)),
+            outputs=tuple(replace(reply.outputs[0], index=place) for place, reply in enumerate(replies)),
         )
         for output in whole.outputs if on_piece is not None else ():
             on_piece(EnginePiece(output.index, output.text, output.tokens))  # type: ignore[misc]
@@ -152,7 +159,3 @@ def _single(request: EngineRequest, n: int) -> list[EngineRequest]:
         replace(request, sampling=replace(request.sampling, n=1, seed=None if seed is None else seed + place))
         for place in range(n)
     ]
-
-
-def _numbered(output: EngineOutput, index: int) -> EngineOutput:
-    return replace(output, index=index)

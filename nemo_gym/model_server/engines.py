@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..engines import remote
+from ..engines.packed import packed
 from ..exchange.call import Attempt
 from ..exchange.errors import ModelError
 from .delivery import Delivery
@@ -39,7 +40,7 @@ async def answer(app: ModelApp, scope: Any, receive: Any, delivery: Delivery) ->
     else:
         version = app.server.policy_version.value
         facts = remote.Facts(shared[1], shared[0].context, version or 0, tuple(app.server.adapters))
-        await delivery.plain(200, _PACKED, remote.encode(facts))
+        await delivery.plain(200, _PACKED, packed(facts))
 
 
 async def _generate(app: ModelApp, engine: Engine, scope: Any, receive: Any, delivery: Delivery) -> None:
@@ -62,7 +63,7 @@ async def _generate(app: ModelApp, engine: Engine, scope: Any, receive: Any, del
 
 
 async def _whole(engine: Engine, body: bytes, delivery: Delivery) -> None:
-    await delivery.plain(200, _PACKED, remote.encode(await _answered(engine, body)))
+    await delivery.plain(200, _PACKED, packed(await _answered(engine, body)))
 
 
 async def _flowing(engine: Engine, body: bytes, delivery: Delivery) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from nemo_gym.engines import remote
 from nemo_gym.engines.engine import EngineOutput, EnginePiece, EngineReply, EngineRequest
+from nemo_gym.engines.packed import packed
 from nemo_gym.engines.remote import Answer, Facts, Frame, RemoteEngine
 from nemo_gym.exchange.call import Attempt
 from nemo_gym.exchange.errors import ModelError
@@ -34,7 +35,7 @@ def sending(answer, *pieces, cut=1):
 
     async def send(method, data):
         assert (method, remote.read_request(data)) == ("POST", REQUEST)
-        return answer if isinstance(answer, bytes) else remote.encode(answer)
+        return answer if isinstance(answer, bytes) else packed(answer)
 
     async def flow(data):
         assert remote.read_request(data) == REQUEST
@@ -90,14 +91,14 @@ async def test_a_failure_is_the_same_failure_here():
     assert told == list(ATTEMPTS[:1])
 
 
-@pytest.mark.parametrize("answer", [b"", b"{}", b"\xff" * 9, remote.encode({"attempts": []}), remote.encode(REPLY)])
+@pytest.mark.parametrize("answer", [b"", b"{}", b"\xff" * 9, packed({"attempts": []}), packed(REPLY)])
 async def test_what_is_no_answer_is_told(answer):
     with pytest.raises(ModelError) as raised:
         await sending(answer).generate(REQUEST)
     assert (raised.value.status, raised.value.kind) == (502, "backend")
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"\xc1", remote.encode({"prompt_ids": "x", "sampling": {}})])
+@pytest.mark.parametrize("data", [b"", b"{}", b"\xc1", packed({"prompt_ids": "x", "sampling": {}})])
 def test_what_is_no_request_is_refused(data):
     with pytest.raises(ModelError, match="no request for an engine") as raised:
         remote.read_request(data)
