@@ -286,6 +286,7 @@ class Bench:
         finally:
             logging.getLogger("vllm").setLevel(logging.CRITICAL)  # it would tell at length that its engine is gone
             await actor.close()
+            del type(actor._engine).__del__  # at the exit, when vLLM's modules are gone, it would fail at what is done
 
 
 async def engines(told: argparse.Namespace) -> None:
