@@ -153,7 +153,7 @@ def _missing(inputs: str | None, results: Sequence[Result]) -> int:
     """Rows that were asked for and have no rollout; a row that names no repeat has one if any is of its task."""
     if inputs is None:
         return 0
-    from nemo_gym.rollouts.journal import read as read_rows
+    from nemo_gym.rollouts.dataset import Dataset
     from nemo_gym.rollouts.results import ResultsError
 
     if not Path(inputs).is_file():
@@ -161,8 +161,10 @@ def _missing(inputs: str | None, results: Sequence[Result]) -> int:
     done = {(result.task, result.repeat) for result in results}
     tasks = {task for task, _ in done}
     missing = 0
-    for number_, row in enumerate(read_rows(Path(inputs))):
-        task, repeat = row.get("_ng_task_index", number_), row.get("_ng_rollout_index")
+    for row in Dataset(inputs):
+        if not row.data:
+            raise ResultsError(f"--inputs: {row.fault}")
+        task, repeat = row.data.get("_ng_task_index", row.task), row.data.get("_ng_rollout_index")
         missing += task not in tasks if repeat is None else (task, repeat) not in done
     return missing
 

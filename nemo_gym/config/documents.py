@@ -86,6 +86,14 @@ def no_text(data: bytes) -> tuple[int, str] | None:
     return None
 
 
+def why_no_row(error: Exception, line: bytes = b"") -> str:
+    """What is wrong with a line of a JSONL file that could not be read; of one that is no text, that alone."""
+    if isinstance(error, KeyError):
+        return f"no field {error}"
+    fault = no_text(line)
+    return str(error) if fault is None else fault[1]
+
+
 def _loader(text: str) -> _Loader:
     try:
         return _Loader(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,6 +101,25 @@ def in_its_place(path: Path) -> str:
     if path.is_dir():
         return "is a folder"
     return "is a pipe or a device" if path.exists() else "does not exist"
+
+
+def no_folder(path: Path) -> str:
+    """Why files cannot be written into this folder, which need not be there yet; empty when they can."""
+    there = next(folder for folder in (path, *path.absolute().parents) if _is_there(folder))
+    if not there.is_dir():
+        return f"expected a folder, {there} is a file"
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".ng-", dir=there))
+    except OSError as error:
+        return f"expected a folder that can be written, {there} cannot: {error.strerror}"
+    return ""
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long, or a folder that may not be looked into
+        return False
 
 
 def shown(path: str | Path) -> str:

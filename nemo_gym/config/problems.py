@@ -76,7 +76,7 @@ class _Search:
             yield from self.server(instance)
         yield from self.ports()
         yield from self.job()
-        yield from self.model(CaptureConfig, ("capture",), self.composed.config.get("capture"))
+        yield from self.capture()
         yield from self.model(ClusterConfig, ("ray",), self.composed.config.get("ray"))
 
     @property
@@ -200,7 +200,8 @@ class _Search:
             )
 
     def files(self, instance: Instance) -> Iterator[Problem]:
-        for index, dataset in enumerate(instance.settings.get("datasets") or []):
+        datasets = instance.settings.get("datasets")
+        for index, dataset in enumerate(datasets if isinstance(datasets, list) else ()):
             file = dataset.get("jsonl_fpath") if isinstance(dataset, dict) else None
             if isinstance(file, str) and dataset.get("type") == "example" and not _MADE_FROM & dataset.keys():
                 yield from self.readable((*instance.key, "datasets", str(index), "jsonl_fpath"), file)
@@ -226,6 +227,15 @@ class _Search:
         elif _means_a_folder(model):
             near = did_you_mean(path.name, (p.name for p in paths.beside(model) if p.is_dir()))
             yield self.problem(key, f"expected a model's folder, {model!r} does not exist{near}")
+
+    def capture(self) -> Iterator[Problem]:
+        said = self.composed.config.get("capture")
+        yield from self.model(CaptureConfig, ("capture",), said)
+        folder = said.get("dir") if isinstance(said, dict) and said.get("enabled") is not False else None
+        if not isinstance(folder, str) or not folder.strip() or self.on_cluster or "\0" in folder:
+            return
+        if fault := paths.no_folder(paths.absolute(folder)):
+            yield self.problem(("capture", "dir"), fault)
 
     # ---- ports
 

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ..config.documents import why_no_row
 from .advantages import write_advantages
 from .options import ExportError, Options
 
@@ -280,7 +281,7 @@ def _results(path: Path, file: Iterable[bytes], usage: bool) -> Iterator[tuple[A
             raw = _line(line)
             yield _result(raw, _usage(raw.get("response") if usage else None))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ExportError(f"{path}:{number}: no rollout of a job: {error!r}") from error
+            raise ExportError(f"{path}:{number}: no rollout of a job: {why_no_row(error, line)}") from error
 
 
 def _result(raw: dict[str, msgspec.Raw], usage: _Usage) -> tuple[Any, ...]:

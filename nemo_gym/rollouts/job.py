@@ -7,8 +7,6 @@ or no server could be reached any more.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 
+from ..config import paths
 from ..config.types import JobConfig
 from ..web.peers import ServerClient
 from . import manifest as manifests
@@ -100,15 +99,10 @@ def _output_faults(job: JobConfig, served: Mapping[str, Any]) -> list[Fault]:
     path = Path(job.output)
     if (fault := unwritable(job.output)) is not None:
         return [Fault("job.output", fault)]
-    if path.exists() and not path.is_dir():
-        return [Fault("job.output", f"expected a folder, {path} is a file")]
+    if fault := paths.no_folder(path):
+        return [Fault("job.output", fault)]
     if (held := manifests.locked(path)) is not None:
         return [Fault("job.output", held)]
-    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    try:
-        os.rmdir(tempfile.mkdtemp(prefix=".ng-", dir=there))
-    except OSError as error:
-        return [Fault("job.output", f"expected a folder that can be written, {there} cannot: {error.strerror}")]
     try:
         earlier = manifests.load(path)
     except Refused as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ..config.documents import why_no_row
 from ..web.body import dumps
 from .entries import Done, Entries, Entry
 from .outcome import Outcome
@@ -49,7 +50,7 @@ class Journal:
                 entry = _entry(row)
                 self._remember(entry)
             except (KeyError, TypeError, ValueError, OverflowError) as error:
-                raise JournalError(f"{self.path}:{number}: no rollout of a job: {error!r}") from error
+                raise JournalError(f"{self.path}:{number}: no rollout of a job: {why_no_row(error)}") from error
             saw(entry, row)
         self._rollouts = _Lines(self.path)
         self._failures = _Lines(self.failures_path)
@@ -99,7 +100,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 row = _decoded(line)
             except (ValueError, RecursionError) as error:
-                raise JournalError(f"{path}:{number}: not JSON: {error}") from error
+                raise JournalError(f"{path}:{number}: not JSON: {why_no_row(error, line)}") from error
             if not isinstance(row, dict):
                 raise JournalError(f"{path}:{number}: expected an object")
             yield row

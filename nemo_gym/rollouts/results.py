@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ..config.documents import no_text
+from ..config.documents import why_no_row
 
 ROLLOUTS = "rollouts.jsonl"
 SUBSET_FIELDS = ("_ng_dataset", "subset", "category", "subject", "domain", "difficulty", "level", "topic", "task_type")
@@ -137,7 +137,7 @@ def read(named: Iterable[str | Path], fields: Fields | None = None) -> list[Resu
                     fields = _guessed(fields, cut)
                 results.append(_result(str(path), offset, cut, fields))
             except (KeyError, ValueError, msgspec.MsgspecError) as error:
-                raise ResultsError(f"{path}, at byte {offset}: no rollout: {_why(error, line)}") from error
+                raise ResultsError(f"{path}, at byte {offset}: no rollout: {why_no_row(error, line)}") from error
     return results
 
 
@@ -173,14 +173,6 @@ def _cut(line: bytes) -> dict[str, Raw]:
             return _fields(_mended(line))
         except (ValueError, RecursionError):
             raise error from None
-
-
-def _why(error: Exception, line: bytes) -> str:
-    """A line's fault; of one that is no text, that alone."""
-    if isinstance(error, KeyError):
-        return f"no field {error}"
-    fault = no_text(line)
-    return str(error) if fault is None or isinstance(error, msgspec.ValidationError) else fault[1]
 
 
 def _mended(line: bytes) -> bytes:

@@ -156,6 +156,16 @@ def test_shards_without_a_rollout_make_no_run(tmp_path, capsys):
     assert "0 rollouts, 1 failures of 1 shards" in capsys.readouterr().out
 
 
+def test_rows_that_were_asked_are_rows(runs, tmp_path, capsys):
+    (tmp_path / "inputs.jsonl").write_bytes("{}\n".encode("utf-16"))
+    assert profile.main([runs[0], "--inputs", f"{tmp_path}/inputs.jsonl"]) == 2
+    assert capsys.readouterr().err == f"ng_reward_profile: --inputs: {tmp_path}/inputs.jsonl:1: not JSON in UTF-8\n"
+    rows = [json.dumps({"_ng_task_index": task}) for task in range(4)]
+    (tmp_path / "inputs.jsonl").write_text("\n".join(rows))  # the last counts, though no line end follows it
+    assert profile.main([runs[0], "--inputs", f"{tmp_path}/inputs.jsonl"]) == 2
+    assert capsys.readouterr().err.startswith("ng_reward_profile: 1 rows of ")
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
