@@ -229,7 +229,7 @@ class Delivery:
             await self._chunk(self.writer.fail(error), last=True)
             return
         headers = []
-        if error.status in (429, 503):
+        if error.status in (429, 503, 529):
             headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after or 1))).encode()))
         await self.whole(dialect.write_error(error), wire_status(dialect.name, error), headers)
 

@@ -110,8 +110,8 @@ async def test_a_missing_key(tmp_path: Path, path: str) -> None:  # A5 C1
 
 
 @pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("status", [429, 503])
-async def test_429_and_503_always_say_when_to_come_back(tmp_path: Path, path: str, status: int) -> None:  # A5
+@pytest.mark.parametrize("status", [429, 503, 529])
+async def test_who_is_overloaded_always_says_when_to_come_back(tmp_path: Path, path: str, status: int) -> None:  # A5
     error = {"error": {"message": "busy"}}
     scripts: list[tuple[dict[str, str], str]] = [
         ({}, "1"),
