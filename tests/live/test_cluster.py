@@ -58,6 +58,18 @@ ray:
   node_dir: {folder}/nodes
   env: {{NG_TEST_TREE: {folder}}}
 """
+ENGINES = """\
+policy_model:
+  responses_api_models:
+    local_vllm_model:
+      entrypoint: app.py
+      model: {root}/models/tiny_policy
+      num_gpus: 0
+      num_replicas: 2
+      engine_args: {{max_model_len: 1024}}
+      tool_parser: hermes
+      ray: {{resources: {{second: 0.1}}}}
+"""
 JOB = """\
 job:
   agent: example_weather_and_sums_simple_agent
@@ -121,9 +133,8 @@ class Backend(ScriptedBackend):
 
 
 def write(world: World, cluster: TwoNodes, backend: str, *sections: str) -> None:
-    text = (CONFIG + "".join(sections)).format(
-        folder=world.folder, address=cluster.address, second=cluster.second, backend=backend, secret=SECRET
-    )
+    said = {"folder": world.folder, "address": cluster.address, "second": cluster.second, "root": ROOT}
+    text = (CONFIG + "".join(sections)).format(**said, backend=backend, secret=SECRET)
     (world.folder / "run.yaml").write_text(text)
 
 
@@ -234,3 +245,23 @@ def a_lost_node_is_named(world: World, cluster: TwoNodes, backend: Backend) -> N
     assert re.search(rf"^({AGENT}|{ENVIRONMENT}): was lost.*{cluster.second[:12]}", out, re.M), (out, err)
     assert not alive(raylet)
     until(lambda: not left(world.folder), "something is left of a lost node")
+
+
+def test_engines_on_the_cluster_of_a_run(world: World, cluster: TwoNodes) -> None:
+    """The replicas of a server's own engines are actors beside those of the servers."""
+    write(world, cluster, "", JOB)
+    whole = (world.folder / "run.yaml").read_text()
+    model = whole[whole.index("policy_model:") : whole.index("example_weather_and_sums:\n")]
+    engines = ENGINES.format(root=ROOT)
+    (world.folder / "run.yaml").write_text(whole.replace(model, engines).replace("[sft]", "[token_rows]"))
+    code, out, err = world.run("+config_paths=[run.yaml]", config=False, seconds=2 * WAIT_S)
+    assert code == 0, (out, err)
+    assert "8 of 8" in out
+    store = CaptureStore(world.folder / "out" / "captures")
+    report = store.verify()
+    assert (report.problems, report.unsealed, report.open, report.torn) == ([], [], [], [])
+    calls = list(store.calls())
+    assert {attempt.replica for call in calls for attempt in call.attempts} == {"vllm-0", "vllm-1"}
+    assert all(call.reply is not None and call.reply.choices[0].tokens is not None for call in calls)
+    assert list((world.folder / "out" / "exports" / "token_rows").glob("*.parquet"))
+    assert left(world.folder) == []
