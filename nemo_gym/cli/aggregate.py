@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 
 from .arguments import WRONG, Parser, a_path, from_overrides, in_words
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 from .profile import lines
 
 _OVERRIDES = {"input_glob": "", "output_jsonl_fpath": "--output", "overwrite": "--overwrite"}
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: Sequence[str] | None = None) -> int:
     from nemo_gym.rollouts.profile import add_profile, plain, profile
     from nemo_gym.rollouts.results import Fields, ResultsError, read

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.arguments import WRONG, Parser, in_words
 from nemo_gym.cli.capture_upkeep import add_commands
-from nemo_gym.cli.pipe import ends_with_its_reader
+from nemo_gym.cli.pipe import ends_in_order
 
 if TYPE_CHECKING:
     from nemo_gym.capture import CallRecord, CaptureStore, Seal
@@ -25,7 +25,7 @@ _CUT = 400
 """Characters of a text that `show` prints without --full."""
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     from nemo_gym.capture import CaptureStore

@@ -23,7 +23,7 @@ from nemo_gym.rollouts.progress import Progress
 from nemo_gym.web.peers import ServerClient
 
 from .arguments import OVERRIDES, WRONG, show, split
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 from .run import job_faults
 
 _USAGE = f"""usage: ng_collect_rollouts +agent=NAME +input=FILE +output=FOLDER [overrides]
@@ -35,7 +35,7 @@ chooses one.
 {OVERRIDES}"""
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: list[str] | None = None) -> int:
     args, _ = split(argv, _USAGE)
     composed = compose(args)

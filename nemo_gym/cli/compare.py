@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .arguments import WRONG, Parser, a_path, from_overrides, in_words
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 from .tables import between, chance, number, table
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _OVERRIDES = {"baseline_rollouts_jsonl_fpath": "", "candidate_rollouts_jsonl_fpa
 _MOVED = 10
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: Sequence[str] | None = None) -> int:
     from nemo_gym.rollouts.comparison import compare
     from nemo_gym.rollouts.results import ResultsError

@@ -12,7 +12,7 @@ from nemo_gym.config.faults import Problem
 from nemo_gym.config.problems import nothing_is_said
 
 from .arguments import OVERRIDES, show, show_warnings, split
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 
 _DUMP = f"""usage: ng_dump_config [--json] [overrides]
 
@@ -27,7 +27,7 @@ no effect is a warning.
 {OVERRIDES}"""
 
 
-@ends_with_its_reader
+@ends_in_order
 def dump_main(argv: list[str] | None = None) -> int:
     args, flags = split(argv, _DUMP, ["--json"])
     composed = compose(args)
@@ -46,7 +46,7 @@ def dump_main(argv: list[str] | None = None) -> int:
     return 2 if composed.problems else 0
 
 
-@ends_with_its_reader
+@ends_in_order
 def validate_main(argv: list[str] | None = None) -> int:
     from nemo_gym.config.unknown import find_warnings
 

@@ -20,7 +20,7 @@ import aiohttp
 from nemo_gym.config import paths
 
 from .arguments import WRONG, Parser, show
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 from .serve import upstream, written
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ MEANS: dict[str, tuple[str, str, str]] = {
 }
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:

@@ -12,7 +12,7 @@ from nemo_gym.config.compose import compose
 from nemo_gym.config.faults import Problem, did_you_mean
 
 from .arguments import OVERRIDES, in_words, show, split
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 
 _INIT = """usage: ng_init_resources_server NAME
 
@@ -32,7 +32,7 @@ _MODES = {"train_preparation": ("train", "validation"), "example_validation": ("
 _OPTIONS = ("output_dirpath", "mode", "should_download")
 
 
-@ends_with_its_reader
+@ends_in_order
 def init_main(argv: list[str] | None = None) -> int:
     from nemo_gym.environment.scaffold import ScaffoldError, scaffold
 
@@ -56,7 +56,7 @@ def init_main(argv: list[str] | None = None) -> int:
     return 0
 
 
-@ends_with_its_reader
+@ends_in_order
 def try_main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     at = given.index("--") if "--" in given else len(given)
@@ -101,7 +101,7 @@ def _tested(folder: Path, more: list[str]) -> int:
     ).returncode  # fmt: skip
 
 
-@ends_with_its_reader
+@ends_in_order
 def prepare_main(argv: list[str] | None = None) -> int:
     from nemo_gym.rollouts.prepare import PrepareError, declared, prepare
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .arguments import WRONG, Parser, a_path, in_words
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 
 if TYPE_CHECKING:
     from nemo_gym.export.exporter import ExportSummary
     from nemo_gym.export.options import Options
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: Sequence[str] | None = None) -> int:
     from nemo_gym.export.explain import explain, lines
     from nemo_gym.export.exporter import export

@@ -9,7 +9,7 @@ import sys
 from nemo_gym import __version__
 
 from .interrupt import ends_at_once
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 
 # name -> (module, function, what it does)
 COMMANDS = {
@@ -37,7 +37,7 @@ COMMANDS = {
 }
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: list[str] | None = None) -> int:
     """The `ng` command."""
     args = sys.argv[1:] if argv is None else argv
@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-@ends_with_its_reader
+@ends_in_order
 def version_main() -> int:
     """The `ng_version` command."""
     print(__version__)

@@ -1,7 +1,7 @@
 """What is printed may find no reader, no room, or no letter for it; a command ends in order all the same.
 
 A reader that has gone, as `head` goes when it has its lines, is no fault: the command ends without a word. A full disk
-is one. A character that the terminal's encoding lacks is written as its number.
+is one. A character that the terminal's encoding lacks is written as its number. Ctrl-C needs no words either.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import functools
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import IO, ParamSpec
@@ -19,7 +20,7 @@ P = ParamSpec("P")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def ends_with_its_reader(command: Callable[P, int]) -> Callable[P, int]:
+def ends_in_order(command: Callable[P, int]) -> Callable[P, int]:
     """What is buffered is written within, since a fault at exit is told by Python."""
 
     @functools.wraps(command)
@@ -34,6 +35,8 @@ def ends_with_its_reader(command: Callable[P, int]) -> Callable[P, int]:
                 result = command(*args, **kwargs)
             finally:  # help ends by an exception
                 sys.stdout.flush()
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
         except BrokenPipeError:
             to_nowhere(sys.stdout)
         except OSError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .arguments import WRONG, Parser, a_path, from_overrides, in_words
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 from .tables import UNKNOWN, between, number, table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _OVERRIDES = {
 }
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: Sequence[str] | None = None) -> int:
     from nemo_gym.rollouts.profile import plain, profile
     from nemo_gym.rollouts.results import Fields, ResultsError, read

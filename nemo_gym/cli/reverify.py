@@ -19,7 +19,7 @@ from nemo_gym.config.problems import find_problems, words
 from nemo_gym.config.types import PathText
 
 from .arguments import OVERRIDES, WRONG, in_words, show, split
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 from .terminal import console as outlasting
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ _KEYS = {
 }
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: list[str] | None = None) -> int:
     args, flags = split(argv, _USAGE, ["--json"])
     composed = compose(args)

@@ -24,7 +24,7 @@ from nemo_gym.launch import forkserver
 
 from .arguments import OVERRIDES, show, show_warnings, split
 from .interrupt import ends_at_once
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ _TWICE_S = 0.5
 """Nearer to the first, a signal is the same one: what started this command passes on what the terminal sent to both."""
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: list[str] | None = None) -> int:
     args, _ = split(argv, _USAGE)
     forkserver.begin()

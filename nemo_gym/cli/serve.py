@@ -29,7 +29,7 @@ from nemo_gym.launch import forkserver
 from . import clients
 from .arguments import Parser, a_path, show
 from .interrupt import ends_at_once
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 from .run import BAD_CONFIG, Run, composed_to_run
 
 NAME = "policy_model"
@@ -41,7 +41,7 @@ _BEFORE_QUOTE = re.compile(r"\\*'|\\+$")
 """Where a quoted value needs backslashes; elsewhere they stand for themselves."""
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:

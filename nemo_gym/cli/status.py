@@ -13,7 +13,7 @@ from nemo_gym.config import paths
 from nemo_gym.launch import head
 
 from .arguments import split
-from .pipe import ends_with_its_reader
+from .pipe import ends_in_order
 
 _USAGE = """usage: ng_status [--json]
 
@@ -21,7 +21,7 @@ Lists the runs that are up: their servers, with addresses, states and logs, and 
 _COLOURS = {"ready": "green", "starting": "yellow", "ended": "red"}
 
 
-@ends_with_its_reader
+@ends_in_order
 def main(argv: list[str] | None = None) -> int:
     args, flags = split(argv, _USAGE, ["--json"])
     if args:

@@ -43,7 +43,8 @@ def found(output: Path, captures: str | Path | None, folder: str | Path | None) 
         results, source = None, inner if inner.is_dir() else output
         beside = source.parent if source.name == CAPTURES else source
     if not source.is_dir() or (results is None and not _has_shards(source)):
-        raise ExportError(f"there are no captures at {inner if results is not None else output}")
+        elsewhere = "; --captures says where they are" if results is not None and captures is None else ""
+        raise ExportError(f"there are no captures at {inner if results is not None else output}{elsewhere}")
     return Source(source, Path(folder) if folder is not None else beside / EXPORTS, results)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,19 @@ def test_so_does_help(name):
     finally:
         os.close(writes)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_ctrl_c_needs_no_words():
+    command = (
+        "import signal, sys, time; from nemo_gym.cli.pipe import ends_in_order\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def waits(): print('up', flush=True); time.sleep(60); return 0\n"
+        "sys.exit(ends_in_order(waits)())"
+    )
+    with subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(), process.stderr.read()) == (130, b"")
 
 
 def test_a_full_disk_is_told_and_a_closed_output_is_not(folder):

@@ -104,6 +104,10 @@ def test_a_job_that_has_no_results_is_not_taken_for_captures_alone(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(ExportError, match=r"it has no rollouts\.jsonl"):
         export(tmp_path, ["token_rows"])
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/rollouts.jsonl").touch()  # as ng_collect_rollouts leaves it: the servers have the captures
+    with pytest.raises(ExportError, match=r"there are no captures at .*/job/captures; --captures says where they are"):
+        export(tmp_path / "job", ["token_rows"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(ExportError, match="there are no captures at"):
         export(tmp_path / "empty", ["token_rows"])
