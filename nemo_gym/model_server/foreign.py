@@ -34,11 +34,12 @@ def check_messages(request: ModelRequest, web_search: str) -> list[str]:
     for place, tool in enumerate(request.tools):
         if tool.kind != "provider" or declared.is_held_back(tool):
             continue
-        kind = (tool.body or {}).get("type")
+        kind = str((tool.body or {}).get("type"))
         if web_search == "refuse":
+            claude_code = " (Claude Code: --disallowedTools WebSearch)" if kind.startswith("web_search") else ""
             raise InvalidRequest(
-                f"tools[{place}]: {kind} is run by a provider, and this backend has none; leave it out in the client "
-                "(Claude Code: --disallowedTools WebSearch), or set web_search: ignore on this server",
+                f"tools[{place}]: {kind} is run by a provider, and this backend has none; leave it out in the client"
+                f"{claude_code}, or set web_search: ignore on this server",
                 param="tools",
             )
         left_out.append(f"the tool {kind} is left out: this backend has no provider that runs it")

@@ -50,9 +50,10 @@ def _check_provided(place: int, kind: str, search: Literal["refuse", "ignore"]) 
         say_once("tool_search: nothing is searched by this server: all declared tools are offered at once")
         return
     if search == "refuse":
+        codex = ' (Codex: web_search="disabled")' if kind.startswith("web_search") else ""
         raise InvalidRequest(
-            f"tools[{place}]: {kind} is run by a provider, and this backend has none; turn it off in the client"
-            ' (Codex: web_search="disabled"), or set web_search: ignore on this server',
+            f"tools[{place}]: {kind} is run by a provider, and this backend has none; turn it off in the client{codex},"
+            " or set web_search: ignore on this server",
             param="tools",
         )
     say_once(f"the tool {kind} is left out: this backend has no provider that runs it")
