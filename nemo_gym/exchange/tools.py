@@ -34,6 +34,13 @@ class Tool(Struct, frozen=True, gc=False):
 ToolChoice = Literal["auto", "none", "required"] | Tool
 
 
+def is_strict(tool: Tool) -> bool:
+    """Whether calls are to follow the schema to the letter, as the wire that the tool came over says it."""
+    body = tool.origin.body if tool.origin is not None else {}
+    function = body.get("function")
+    return (function if isinstance(function, Mapping) else body).get("strict") is True
+
+
 class Toolbox:
     """The declared tools under the flat names that a chat backend or a parser sees."""
 

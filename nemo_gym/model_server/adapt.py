@@ -64,6 +64,9 @@ class Adapter:
         ):
             for words in foreign.check_messages(request, self._server.config.web_search):
                 say_once(words)
+            if self._spoken("messages") == "chat":
+                for message in request.messages:
+                    translatable.check_sources(message, "messages")
         if not self._strict or request.origin is None:
             return
         body, dialect = request.origin.body, request.origin.dialect
@@ -112,7 +115,7 @@ class Adapter:
                 tools = foreign.messages_tools(request.tools)
                 if tools is not request.tools:
                     changes["tools"] = tools
-            elif request.origin.dialect == "responses":
+            else:
                 changes |= translatable.offered(request, request.origin.body)
             for name in foreign.unsaid(request, spoken or ""):
                 say_once(f"{name} is not passed on: requests of {spoken} cannot say it")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from ..exchange.errors import InvalidRequest
-from ..exchange.parts import Media, Other, Part, ToolResult
+from ..exchange.parts import Media, Message, Other, Part, ToolResult
 from ..exchange.request import ModelRequest
 from ..exchange.tools import Tool
 from .said import say_once
@@ -28,18 +28,26 @@ def check(request: ModelRequest, body: Mapping[str, Any], search: Literal["refus
         raise InvalidRequest("input: holds nothing that the model could read", param="input")
     for message in request.messages:
         if message.role != "assistant":
+            check_sources(message, "input")
             _check_parts(message.parts)
     for place, tool in enumerate(request.tools):
         if tool.kind == "provider":
             _check_provided(place, str((tool.body or {}).get("type")), search)
 
 
+def check_sources(message: Message, field: str) -> None:
+    """Chat Completions takes images by their URL, and nothing else."""
+    for part in message.parts:
+        for one in part.parts if isinstance(part, ToolResult) else (part,):
+            if isinstance(one, Media) and one.kind != "image" and not one.source.startswith("data:"):
+                words = f"{field}: this backend takes a {one.kind} as data only, not by its URL"
+                raise InvalidRequest(words, param=field)
+
+
 def _check_parts(parts: Iterable[Part]) -> None:
     for part in parts:
         if isinstance(part, ToolResult):
             _check_parts(part.parts)
-        elif isinstance(part, Media) and part.kind != "image" and not part.source.startswith("data:"):
-            raise InvalidRequest(f"input: this backend takes a {part.kind} as data only, not by its URL", param="input")
         elif isinstance(part, Other) and part.body.get("type") != "encrypted_content":  # R3: that one is dropped
             words = f"input: a part of type {part.body.get('type')!r} without its data cannot be given to this backend"
             raise InvalidRequest(words, param="input")
@@ -67,12 +75,18 @@ def offered(request: ModelRequest, body: Mapping[str, Any]) -> dict[str, Any]:
         return {"tool_choice": "auto"}
     if not isinstance(choice, Mapping) or choice.get("type") != "allowed_tools":
         return {}
-    allowed = {
-        (one.get("namespace"), one.get("name") or one.get("type"))
-        for one in choice.get("tools") or ()
-        if isinstance(one, Mapping)
-    }
+    named = (choice.get("allowed_tools") or choice).get("tools")  # Chat Completions has it one level deeper
+    allowed = (
+        {(one.get("namespace"), _name(one)) for one in named if isinstance(one, Mapping)}
+        if isinstance(named, list)
+        else set()
+    )
     return {"tools": tuple(tool for tool in request.tools if _is_allowed(tool, allowed))}
+
+
+def _name(named: Mapping[str, Any]) -> Any:
+    within = named.get(named["type"]) if isinstance(named.get("type"), str) else None
+    return (within if isinstance(within, Mapping) else named).get("name") or named.get("type")
 
 
 def _is_allowed(tool: Tool, allowed: set[tuple[Any, Any]]) -> bool:

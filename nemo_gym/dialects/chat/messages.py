@@ -22,8 +22,9 @@ from ...exchange.parts import (
     ToolCall,
     ToolResult,
 )
-from ...exchange.tools import Tool, Toolbox
+from ...exchange.tools import Tool, Toolbox, is_strict
 from .. import codec
+from ..grammar import with_grammar
 from .details import read_details, write_details
 
 NAME = "chat"
@@ -107,7 +108,7 @@ def read_tool(tool: Mapping[str, Any]) -> Tool:
     origin = Origin(NAME, tool)
     if tool["type"] == "custom":
         custom = tool["custom"]
-        return Tool(custom["name"], custom.get("description") or "", kind="custom", origin=origin)
+        return Tool(custom["name"], with_grammar(custom), kind="custom", origin=origin)
     function = tool["function"]
     return Tool(function["name"], function.get("description") or "", function.get("parameters"), origin=origin)
 
@@ -230,6 +231,6 @@ def write_tool(tool: Tool, toolbox: Toolbox) -> dict[str, Any]:
         }
     elif tool.parameters is not None:
         function["parameters"] = dict(tool.parameters)
-    if tool.origin is not None and tool.origin.body.get("strict") is True:
+    if is_strict(tool):
         function["strict"] = True
     return {"type": "function", "function": function}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...exchange.parts import Origin, read_once
-from ...exchange.tools import Tool, Toolbox, ToolChoice
+from ...exchange.tools import Tool, Toolbox, ToolChoice, is_strict
 from . import hosted
 from .blocks import NAME
 
@@ -123,6 +123,8 @@ def _write_tool(tool: Tool, toolbox: Toolbox) -> dict[str, Any]:
     written: dict[str, Any] = {"name": toolbox.flat(tool), "input_schema": {"type": "object", **schema}}
     if tool.description:
         written["description"] = tool.description
+    if is_strict(tool):
+        written["strict"] = True
     return written
 
 

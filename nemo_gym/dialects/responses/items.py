@@ -278,12 +278,25 @@ def _write_parts(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
     for part in parts:
         if isinstance(part, Text):
             yield {"type": "input_text", "text": part.text}
-        elif isinstance(part, Media) and part.kind == "image":
-            yield {"type": "input_image", "image_url": part.source, "detail": "auto"}
         elif isinstance(part, Media):
-            yield {"type": "input_file", "file_data": part.source}
+            yield _write_media(part)
         elif isinstance(part, Other) and part.dialect == NAME:
             yield dict(part.body)
+
+
+def _write_media(part: Media) -> dict[str, Any]:
+    """What Chat Completions says beside it has a place here too."""
+    told = part.origin.body if part.origin is not None and part.origin.dialect == "chat" else {}
+    if part.kind == "image":
+        detail = (told.get("image_url") or {}).get("detail") or "auto"
+        return {"type": "input_image", "image_url": part.source, "detail": detail}
+    head, _, data = part.source.partition(";base64,")
+    if part.kind == "audio" and head.startswith("data:audio/"):
+        return {"type": "input_audio", "input_audio": {"data": data, "format": head.removeprefix("data:audio/")}}
+    if not part.source.startswith("data:"):
+        return {"type": "input_file", "file_url": part.source}
+    name = (told.get("file") or {}).get("filename")
+    return {"type": "input_file", "file_data": part.source, **({"filename": name} if name else {})}
 
 
 def write_call(

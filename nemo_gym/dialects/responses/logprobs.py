@@ -6,11 +6,12 @@ text, found by what they spell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...exchange.parts import Part, Reasoning, Text
-from ...exchange.reply import Choice
+from ...exchange.reply import Choice, TokenTrace
 from ...exchange.request import ModelRequest
 
 
@@ -29,6 +30,21 @@ def write_logprobs(choice: Choice, request: ModelRequest) -> list[dict[str, Any]
             found.append({**_entry(text, trace.logprobs[number]), "top_logprobs": entries})
         place += len(text)
     return found
+
+
+def read_logprobs(items: Iterable[Mapping[str, Any]]) -> TokenTrace | None:
+    """Those that a backend gave of its texts; their tokens have no ids. None where there are none."""
+    texts = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
+    entries = [entry for part in texts for entry in part.get("logprobs") or ()]
+    if not entries:
+        return None
+    return TokenTrace(
+        logprobs=array("f", [float(entry["logprob"]) for entry in entries]),
+        texts=tuple([str(entry["token"]) for entry in entries]),
+        top=tuple(
+            [{one["token"]: float(one["logprob"]) for one in entry.get("top_logprobs") or ()} for entry in entries]
+        ),
+    )
 
 
 def _span(said: str, parts: tuple[Part, ...]) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from ..counts import tokens
 from . import hosted
 from .ids import item_id
 from .items import NAME, read_output, write_call
-from .logprobs import write_logprobs
+from .logprobs import read_logprobs, write_logprobs
 from .tools import write_choice
 
 _STATUS: dict[str, tuple[str, str | None]] = {
@@ -126,7 +126,16 @@ def write_content(part: Part) -> dict[str, Any]:
     if isinstance(part, Refusal):
         return {"type": "refusal", "refusal": part.text}
     assert isinstance(part, Text)
-    return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
+    return {"type": "output_text", "text": part.text, "annotations": _annotations(part), "logprobs": []}
+
+
+def _annotations(part: Text) -> list[Any]:
+    """Those that a backend of this dialect gave the text."""
+    content = part.origin.body.get("content") if part.origin is not None and part.origin.dialect == NAME else None
+    for one in content if isinstance(content, list) else ():
+        if one.get("text") == part.text and isinstance(one.get("annotations"), list):
+            return list(one["annotations"])
+    return []
 
 
 def write_output(reply: ModelReply, request: ModelRequest, shape: Shape) -> list[dict[str, Any]]:
@@ -161,6 +170,8 @@ def end_of(frame: dict[str, Any], reply: ModelReply, output: list[dict[str, Any]
     finish = reply.choices[0].finish if reply.choices else "stop"
     status, reason = _STATUS.get(finish, ("completed", None))
     frame |= {"status": status, "output": output, "usage": write_usage(reply.usage)}
+    if reply.origin is not None and isinstance(tier := reply.origin.body.get("service_tier"), str):
+        frame["service_tier"] = tier  # that of the backend, which may be another than was asked for
     if reason is not None:
         frame["incomplete_details"] = {"reason": reason}
     if status == "completed":
@@ -254,7 +265,8 @@ def _read_reply(body: Mapping[str, Any]) -> ModelReply:
         raise failed(body)
     # Of a text that says nothing no increment tells: without it a relayed stream and its reply have the same parts.
     parts = tuple(part for part in read_output(body["output"]) if says(part))
-    choice = Choice(0, parts, _read_finish(body, parts), origin=Origin(NAME, body))
+    tokens = read_logprobs(body["output"])
+    choice = Choice(0, parts, _read_finish(body, parts), tokens, origin=Origin(NAME, body))
     return ModelReply(
         id=body["id"],
         model=body.get("model") or "",

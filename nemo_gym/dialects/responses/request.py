@@ -169,12 +169,23 @@ def _write_sampling(sampling: Sampling, body: Mapping[str, Any]) -> dict[str, An
 
 def _write_format(request: ModelRequest, read: Mapping[str, Any]) -> dict[str, Any]:
     text = read.get("text")
-    if _read_format(text) == request.output_schema:
-        return {} if text is None else {"text": text}
+    if text is not None and _read_format(text) == request.output_schema:
+        return {"text": text}
+    told = _told_by_chat(request)
     kept = {key: value for key, value in (text or {}).items() if key != "format"}
+    if told.get("verbosity") is not None:
+        kept["verbosity"] = told["verbosity"]
     if request.output_schema is None:
         return {"text": kept} if kept else {}
     if not request.output_schema:
         return {"text": {**kept, "format": {"type": "json_object"}}}
-    form = {"type": "json_schema", "name": "output", "schema": dict(request.output_schema), "strict": False}
+    said = (told.get("response_format") or {}).get("json_schema") or {}
+    named = {field: said[field] for field in ("name", "description", "strict") if said.get(field) is not None}
+    form = {"type": "json_schema", "name": "output", "strict": False, **named, "schema": dict(request.output_schema)}
     return {"text": {**kept, "format": form}}
+
+
+def _told_by_chat(request: ModelRequest) -> Mapping[str, Any]:
+    """The body of a Chat Completions request, that has names of its own for the same fields."""
+    origin = request.origin
+    return origin.body if origin is not None and origin.dialect == "chat" else {}

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...exchange.parts import Origin
-from ...exchange.tools import Tool, ToolChoice
+from ...exchange.tools import Tool, ToolChoice, is_strict
+from ..grammar import with_grammar
 from . import hosted
 from .items import NAME
 
@@ -31,19 +32,11 @@ def _read_tool(tool: Mapping[str, Any], namespace: str | None) -> Iterator[Tool]
     elif kind == "function":
         yield Tool(tool["name"], tool.get("description") or "", tool.get("parameters"), namespace, origin=origin)
     elif kind == "custom":
-        yield Tool(tool["name"], _with_grammar(tool), None, namespace, "custom", origin=origin)
+        yield Tool(tool["name"], with_grammar(tool), None, namespace, "custom", origin=origin)
     elif (offered := hosted.read_tool(tool)) is not None:
         yield offered
     elif not _offline_search(tool):
         yield Tool(str(tool.get("name") or kind), kind="provider", body=tool, origin=origin)
-
-
-def _with_grammar(tool: Mapping[str, Any]) -> str:
-    """The description, and the grammar that the input must follow: a model behind a chat backend sees only this."""
-    description, form = tool.get("description") or "", tool.get("format") or {}
-    if form.get("type") != "grammar" or not form.get("definition"):
-        return description
-    return f"{description}\n\nThe input follows this {form.get('syntax', '')} grammar:\n{form['definition']}".strip()
 
 
 def _offline_search(tool: Mapping[str, Any]) -> bool:
@@ -87,14 +80,24 @@ def _write_tool(tool: Tool) -> dict[str, Any]:
     if tool.origin is not None and tool.origin.dialect == NAME:
         return dict(tool.origin.body)
     if tool.kind == "custom":
-        return {"type": "custom", "name": tool.name, "description": tool.description}
+        return {"type": "custom", "name": tool.name, **_told_by_chat(tool)}
     return {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
         "parameters": tool.parameters,
-        "strict": False,
+        "strict": is_strict(tool),
     }
+
+
+def _told_by_chat(tool: Tool) -> dict[str, Any]:
+    """A custom tool's description, and its grammar, which lies one level higher here."""
+    custom = tool.origin.body.get("custom") if tool.origin is not None and tool.origin.dialect == "chat" else None
+    if not isinstance(custom, Mapping):
+        return {"description": tool.description}
+    form = custom.get("format") or {}
+    told = {"type": form["type"], **(form.get("grammar") or {})} if form.get("type") else None
+    return {"description": custom.get("description") or "", **({"format": told} if told else {})}
 
 
 def write_choice(choice: ToolChoice) -> Any:

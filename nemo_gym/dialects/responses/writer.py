@@ -13,7 +13,7 @@ import msgspec
 
 from ...exchange.errors import ModelError
 from ...exchange.increments import Increment, cuts
-from ...exchange.parts import Other, Part, Reasoning, Refusal, Text, ToolCall
+from ...exchange.parts import Other, Part, Reasoning, Refusal, Text, ToolCall, merged
 from ...exchange.reply import ModelReply
 from ...exchange.request import ModelRequest
 from .. import codec, failures
@@ -55,6 +55,8 @@ class ResponsesWriter:
         self._group: Group | None = None
         self._open = -1
         """The place of the part that the open item ends with."""
+        self._finished: list[Part] = []
+        """The reply's parts, once they are known."""
         self._thoughts = "reasoning_text" if self._shape.content else "reasoning_summary_text"
         self._template: Template | None = None
         """The deltas of the part that is open."""
@@ -86,7 +88,9 @@ class ResponsesWriter:
         out = b""
         if reply.choices:
             self._logprobs = self._logprobs or write_logprobs(reply.choices[0], self._request)
-            for part in self._progress.rest(shown(reply.choices[0])):
+            parts = shown(reply.choices[0])
+            self._finished = list(merged(parts))
+            for part in self._progress.rest(parts):
                 out += self._piece(part)
         cut = bool(reply.choices) and reply.choices[0].finish in ("length", "content_filter", "cancelled")
         out += self._end_item("incomplete" if cut else "completed")
@@ -155,6 +159,8 @@ class ResponsesWriter:
         """An item as it is announced: empty."""
         assert self._group is not None
         item = write_item(self._group, self._shape, "in_progress")
+        if isinstance(part, Reasoning):
+            item.pop("encrypted_content", None)  # it comes with the last piece
         for field, empty in (("content", []), ("summary", []), ("arguments", ""), ("input", "")):
             if field in item and not isinstance(part, Other) and item["type"] not in hosted.CALLS:
                 item[field] = empty
@@ -224,7 +230,9 @@ class ResponsesWriter:
         if self._open == self._progress.count - 1:
             whole = self._progress.part()
             assert whole is not None
-            self._group.parts[-1] = whole
+            known = self._finished[self._open] if self._open < len(self._finished) else None
+            # The same but for what only the finished reply says beside a text: its annotations.
+            self._group.parts[-1] = known if isinstance(known, Text) and known == whole else whole
         return self._end_part(self._group) + self._done(write_item(self._group, self._shape, status))
 
     # ---- events
