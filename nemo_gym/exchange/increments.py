@@ -12,7 +12,7 @@ from .parts import Part, Reasoning, Refusal, Text, merged
 from .reply import Choice, ModelReply, TokenTrace
 
 _GRAPHEME = regex.compile(r"\X")
-_PIECE = 32
+_PIECE = 128
 """Graphemes in a replayed piece: a stream that looks like one, without a frame for each token."""
 
 

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from nemo_gym.exchange.increments import Increment, fold, unfold
 from nemo_gym.exchange.parts import Part, Reasoning, Refusal, Text, ToolCall, joined, merged
 from nemo_gym.exchange.reply import Choice, ModelReply
+from tests.texts import long_texts
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80) | st.text("e\u0301\r\n👩‍🚀🇩🇪 ", max_size=60)
+TEXTS = (
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+    | st.text("e\u0301\r\n👩‍🚀🇩🇪 ", max_size=60)
+    | long_texts
+)
 
 
 @st.composite
@@ -45,7 +50,7 @@ def test_pieces_are_cut_between_graphemes(text: str) -> None:  # B6
 
 
 def test_a_payload_rides_on_the_last_piece_only() -> None:
-    reply = ModelReply("id", "m", 0, (Choice(0, (Reasoning("x" * 100, id="r", payload="p"),), "stop"),))
+    reply = ModelReply("id", "m", 0, (Choice(0, (Reasoning("x" * 400, id="r", payload="p"),), "stop"),))
     payloads = [increment.part.payload for increment in unfold(reply) if isinstance(increment.part, Reasoning)]
     assert payloads == [None, None, None, "p"]
 

@@ -16,9 +16,24 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from nemo_gym.exchange.parts import plain_text
 from tests.bench import HELLO, TOOL, bench
 from tests.scripted import Answer, Request
+from tests.texts import long_texts
 
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.sampled_from(
-    [" ", "\n\n", "\r\n x\r", "\u00a0y\u2028", "e\u0301\u0301", "👩‍👩‍👧", "\ufeff", "\x00", " \t lead and trail \t "]
+words = (
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+    | long_texts
+    | st.sampled_from(
+        [
+            " ",
+            "\n\n",
+            "\r\n x\r",
+            "\u00a0y\u2028",
+            "e\u0301\u0301",
+            "👩‍👩‍👧",
+            "\ufeff",
+            "\x00",
+            " \t lead and trail \t ",
+        ]
+    )
 )
 count = st.none() | st.integers(0, 10**6)
 

@@ -19,14 +19,17 @@ from nemo_gym.exchange.parts import Reasoning, Refusal, Text, ToolCall
 from nemo_gym.model_server import said
 from tests.bench import Bench, bench
 from tests.scripted import Answer, Request, chat_chunks, chat_reply, messages_events, messages_reply, tool_call
+from tests.texts import long_texts
 
 TOOL = {"name": "get_weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 ASK: dict[str, Any] = {"model": "m", "max_tokens": 99, "messages": HELLO, "tools": [TOOL]}
 PATH = "/ng-rollout/r1/v1/messages"
 
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.sampled_from(
-    [" ", "\n\n", "e\u0301\u0301", "👩‍👩‍👧", "\x00", " \t lead and trail \t "]
+words = (
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+    | long_texts
+    | st.sampled_from([" ", "\n\n", "e\u0301\u0301", "👩‍👩‍👧", "\x00", " \t lead and trail \t "])
 )
 arguments = st.sampled_from(['{"city": "Oslo"}', "{}", "", "null", "[1]", '{"a": 1.50, "b": [null]}', "not json"])
 

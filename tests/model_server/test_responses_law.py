@@ -20,6 +20,7 @@ from nemo_gym.dialects import chat, responses
 from tests.bench import Bench, bench
 from tests.dialects.responses.grammar import check_grammar
 from tests.scripted import Answer, Request, chat_reply, responses_events, responses_reply
+from tests.texts import long_texts
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 TOOLS: list[Any] = [
@@ -30,8 +31,22 @@ TOOLS: list[Any] = [
 ]
 ASK: Any = {"model": "m", "input": "Hi", "tools": TOOLS}
 
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.sampled_from(
-    [" ", "\n\n", "\r\n x\r", "\u00a0y\u2028", "e\u0301\u0301", "👩‍👩‍👧", "\ufeff", "\x00", " \t lead and trail \t "]
+words = (
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+    | long_texts
+    | st.sampled_from(
+        [
+            " ",
+            "\n\n",
+            "\r\n x\r",
+            "\u00a0y\u2028",
+            "e\u0301\u0301",
+            "👩‍👩‍👧",
+            "\ufeff",
+            "\x00",
+            " \t lead and trail \t ",
+        ]
+    )
 )
 arguments = st.sampled_from(['{"a": 1}', "{}", "", '{"input": "x"}', '{"a": ', "[]", '{"command": ["ls"]}']) | words
 names = st.sampled_from(["get_weather", "apply_patch", "agents__spawn", "spawn", "local_shell", "unknown"])

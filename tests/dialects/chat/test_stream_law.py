@@ -16,8 +16,9 @@ from nemo_gym.dialects.sse import Decoder
 from nemo_gym.exchange.increments import Increment, unfold
 from nemo_gym.exchange.parts import Origin, Reasoning, Refusal, Text, ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply, TokenTrace, Usage
+from tests.texts import long_texts
 
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
+words = st.text(st.characters(exclude_categories=("Cs",)), max_size=60) | long_texts
 names = st.text("abcdefgh_", min_size=1, max_size=8)
 count = st.none() | st.integers(0, 10**6)
 usages = st.builds(Usage, prompt=count, completion=count, reasoning=count, cached=count)

@@ -18,6 +18,7 @@ from nemo_gym.exchange.increments import Increment, unfold
 from nemo_gym.exchange.parts import Origin, Other, Reasoning, Refusal, Text, ToolCall
 from nemo_gym.exchange.reply import Choice, ModelReply, Usage
 from tests.scripted import messages_events, messages_reply
+from tests.texts import long_texts
 
 EVENT = TypeAdapter(RawMessageStreamEvent)
 REQUEST = messages.read_request({"messages": [{"role": "user", "content": "q"}], "max_tokens": 9, "stream": True})
@@ -35,8 +36,10 @@ CITED = {
     "end_char_index": 1,
 }
 CITING = Text("said", origin=Origin("messages", {"type": "text", "citations": [CITED, CITED]}))
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.sampled_from(
-    [" ", "\n\n", "e\u0301\u0301", "👩‍👩‍👧", "\x00", " \t lead and trail \t "]
+words = (
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+    | long_texts
+    | st.sampled_from([" ", "\n\n", "e\u0301\u0301", "👩‍👩‍👧", "\x00", " \t lead and trail \t "])
 )
 arguments = words | st.sampled_from(
     ["{}", '{"a": 1.50}', '{"a": [1, {"b": null}]}', "[1]", "null", '{"a": ', '{"a": NaN}', '{"a": "\\ud800"}', "", "3"]

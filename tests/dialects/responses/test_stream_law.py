@@ -19,8 +19,9 @@ from nemo_gym.exchange.increments import Increment, unfold
 from nemo_gym.exchange.parts import Reasoning, Refusal, Text, ToolCall, merged
 from nemo_gym.exchange.reply import Choice, ModelReply, Usage
 from tests.dialects.responses.grammar import check_grammar
+from tests.texts import long_texts
 
-words = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+words = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | long_texts
 
 
 @st.composite
